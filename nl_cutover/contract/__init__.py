@@ -1,0 +1,1 @@
+"""The four operations as data: source rows, wire forms, projection, digests. No I/O."""

@@ -1,0 +1,112 @@
+"""Source rows as they stand in a host store: SQLite's storage class and bytes, nothing decoded.
+
+Columns and types: the recorder's own DDL (neo#16202; RecorderService of Neo 13).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+ACTIONS = "nl_action_log"
+ARCHIVES = "nl_transaction_archive"
+TABLES = (ACTIONS, ARCHIVES)
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    ACTIONS: (
+        "id",
+        "agent_id",
+        "session_id",
+        "sequence_id",
+        "timestamp",
+        "tool",
+        "args",
+        "result",
+        "success",
+        "duration_ms",
+        "app_name",
+        "reward",
+    ),
+    ARCHIVES: (
+        "archive_id",
+        "name",
+        "source_tx_id",
+        "source_agent_id",
+        "source_agent_session_id",
+        "app_session_id",
+        "origin_writer",
+        "committed_at",
+        "archived_at",
+        "ops",
+        "replay_count",
+        "last_replayed_at",
+    ),
+}
+KEY: dict[str, str] = {ACTIONS: "id", ARCHIVES: "archive_id"}
+
+DDL: dict[str, str] = {
+    ACTIONS: (
+        "CREATE TABLE nl_action_log (id TEXT PRIMARY KEY, agent_id TEXT NOT NULL, session_id TEXT, "
+        "sequence_id TEXT NOT NULL, timestamp INTEGER NOT NULL, tool TEXT NOT NULL, args TEXT NOT NULL, result TEXT, "
+        "success INTEGER DEFAULT 0, duration_ms INTEGER, app_name TEXT, reward REAL DEFAULT NULL)"
+    ),
+    ARCHIVES: (
+        "CREATE TABLE nl_transaction_archive (archive_id TEXT PRIMARY KEY, name TEXT, source_tx_id TEXT NOT NULL, "
+        "source_agent_id TEXT, source_agent_session_id TEXT, app_session_id TEXT, origin_writer TEXT NOT NULL, "
+        "committed_at INTEGER, archived_at INTEGER NOT NULL, ops TEXT NOT NULL, replay_count INTEGER DEFAULT 0, "
+        "last_replayed_at INTEGER)"
+    ),
+}
+
+
+class Text(bytes):
+    """A TEXT value: the UTF-8 bytes that SQLite hands out, NUL bytes included. A BLOB is plain `bytes`."""
+
+    __slots__ = ()
+
+
+Value = None | int | float | Text | bytes
+
+
+def _part(value: Value) -> bytes:
+    match value:
+        case None:
+            tag, body = b"n", b""
+        case int():
+            tag, body = b"i", str(value).encode("ascii")
+        case float():
+            tag, body = b"r", struct.pack(">d", value)
+        case Text():
+            tag, body = b"t", value
+        case _:
+            tag, body = b"b", value
+    return tag + len(body).to_bytes(8, "big") + body
+
+
+def row_digest(columns: Sequence[str], values: Sequence[Value]) -> str:
+    """SHA-256 (hex) over column names, storage classes and bytes, each length-prefixed: no value can pass for another."""
+    return hashlib.sha256(
+        b"".join(_part(Text(name.encode())) + _part(value) for name, value in zip(columns, values, strict=True))
+    ).hexdigest()
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One source row. `values` follow `COLUMNS[table]`."""
+
+    table: str
+    values: tuple[Value, ...]
+
+    def __getitem__(self, column: str) -> Value:
+        return self.values[COLUMNS[self.table].index(column)]
+
+    @property
+    def key(self) -> Value:
+        """The value of the primary key; None and non-text keys are possible in SQLite and are refused later."""
+        return self[KEY[self.table]]
+
+    @property
+    def digest(self) -> str:
+        return row_digest(COLUMNS[self.table], self.values)
