@@ -6,6 +6,7 @@ A result that is not a success is a value with a reason, never a log line and ne
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import msgspec
 
@@ -78,10 +79,12 @@ Measurement = Measured | Absent | Unmeasurable
 class Delivered(msgspec.Struct, frozen=True, tag="delivered", tag_field="outcome"):
     """The server executed the call and answered with every field the operation promises.
 
-    `result` is the JSON text of `structuredContent` (or of the text block of older servers), verbatim.
+    `result` is `structuredContent` (or the text block of older servers) parsed under JavaScript's rules: every number
+    a double, lone surrogates kept. `reply` is the event's bytes, verbatim.
     """
 
-    result: bytes
+    result: dict[str, Any]
+    reply: bytes
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="outcome"):

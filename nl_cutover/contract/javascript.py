@@ -6,7 +6,7 @@ can recompute a digest:
     const sort = v => Array.isArray(v) ? v.map(sort) : v && typeof v === 'object'
         ? Object.fromEntries(Object.keys(v).sort().map(k => [k, sort(v[k])])) : v
 
-(with own `__proto__` keys kept). Lone surrogates stand as `\\udXXX` escapes, as well-formed `JSON.stringify` prints them.
+(with own `__proto__` keys kept). Lone surrogates stand as `\\udXXX` escapes, as well-formed `JSON.stringify` does it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,21 @@ import rfc8785
 
 _LONE = re.compile("[\ud800-\udfff]")
 # What String.prototype.trim removes: WhiteSpace and LineTerminator of ECMA-262. Python's strip() differs.
-_WHITESPACE = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_WHITESPACE = (
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
 
 
 class NotFaithful(ValueError):
     """JSON text that a JavaScript server would not give back as it is. The message never holds a value."""
+
+
+class TooDeep(NotFaithful):
+    """Nested deeper than this process can walk. JavaScript may well read it, so nothing may be assumed of it."""
+
+    def __init__(self) -> None:
+        super().__init__("nested too deep to be compared")
 
 
 def trim(text: str) -> str:
@@ -89,7 +99,7 @@ def _decode(decoder: json.JSONDecoder, text: str) -> Any:
     except NotFaithful:
         raise
     except RecursionError:
-        raise NotFaithful("nested too deep to be compared") from None
+        raise TooDeep from None
     except ValueError:
         raise NotFaithful("not JSON") from None
 
@@ -104,7 +114,7 @@ def canonical(value: Any) -> str:
     try:
         _canonical(value, parts.append)
     except RecursionError:
-        raise NotFaithful("nested too deep to be compared") from None
+        raise TooDeep from None
     return "".join(parts)
 
 

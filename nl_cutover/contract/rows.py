@@ -87,7 +87,7 @@ def _part(value: Value) -> bytes:
 
 
 def row_digest(columns: Sequence[str], values: Sequence[Value]) -> str:
-    """SHA-256 (hex) over column names, storage classes and bytes, each length-prefixed: no value can pass for another."""
+    """SHA-256 (hex) over names, storage classes and bytes, each length-prefixed: no value can pass for another."""
     return hashlib.sha256(
         b"".join(_part(Text(name.encode())) + _part(value) for name, value in zip(columns, values, strict=True))
     ).hexdigest()

@@ -1,0 +1,140 @@
+"""An archive row as a `save_nl_transaction` call, and what `get_nl_transaction` must give back for it.
+
+`ops` and `origin_writer` are JSON text written by JavaScript: they travel verbatim inside the request. Rules of
+admission: neo#16202, PR#17740 (`status: committed`, a non-empty `ops` array, an origin writer with both ids).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..verdicts import Comparison, Confirmed, Mismatch, Refused
+from . import javascript as js
+from .rows import Row
+from .values import json_number, json_text, number, required_text, text
+from .wire import BODY_LIMIT, ENVELOPE_BYTES, SAVE
+
+COMPARED = ("name", "sourceTxId", "appSessionId", "originWriter", "committedAt", "ops")
+
+
+class SaveCall(msgspec.Struct, frozen=True):
+    """A call that MC admits. `arguments` is JSON text; `writer` is `originWriter.agentId` in words."""
+
+    arguments: bytes
+    digest: str  # of the canonical form of the fields in COMPARED
+    ops_digest: str
+    source_tx_id: str
+    writer: str
+    replays: int
+    named: bool
+    name_trimmed: bool
+    wire_bytes: int
+
+
+def save_call(row: Row) -> SaveCall | Refused:
+    """Build the call, or say why MC could not keep this row as it is. No value appears in a reason."""
+    try:
+        return _save_call(row)
+    except js.NotFaithful as error:
+        return Refused(str(error))
+
+
+def _save_call(row: Row) -> SaveCall | Refused:
+    required_text(row, "archive_id")
+    expected = _expected(row)
+    writer, ops = expected["originWriter"], expected["ops"]
+    if not isinstance(ops, list) or not ops:
+        return Refused("invalid-transaction: ops is not a non-empty array")
+    if not isinstance(writer, dict) or not (_truthy(writer.get("agentId")) and _truthy(writer.get("sessionId"))):
+        return Refused("missing-origin-writer: origin_writer lacks agentId or sessionId")
+    if _owns_module(ops):
+        return Refused("transaction-not-data-only: ops holds a `module` key, which the recorder never writes")
+    raw_name = text(row, "name")
+    arguments = (
+        f'{{"transaction":{{"txId":{json_text(expected["sourceTxId"])},"status":"committed",'
+        f'"committedAt":{json_number(expected["committedAt"])},'
+        f'"originWriter":{required_text(row, "origin_writer")},"ops":{required_text(row, "ops")}}},'
+        f'"appSessionId":{json_text(expected["appSessionId"])},"name":{json_text(raw_name)}}}'
+    ).encode()
+    wire_bytes = len(arguments) + ENVELOPE_BYTES[SAVE]
+    if wire_bytes > BODY_LIMIT:
+        return Refused(f"too large: its save request has {wire_bytes:,} bytes, the ingress takes {BODY_LIMIT:,}")
+    return SaveCall(
+        arguments=arguments,
+        digest=js.digest(expected),
+        ops_digest=js.digest(ops),
+        source_tx_id=expected["sourceTxId"],
+        writer=_writer_name(writer["agentId"]),
+        replays=_replays(row),
+        named=expected["name"] is not None,
+        name_trimmed=expected["name"] != raw_name,
+        wire_bytes=wire_bytes,
+    )
+
+
+def compare(row: Row, found: Any, reply: bytes, *, named_by_mark: str | None = None) -> Comparison:
+    """Compare a `found` answer of `get_nl_transaction` with its source row.
+
+    `found` is the parsed answer, `reply` the bytes that it came in. `named_by_mark` is the archive id when marks were
+    made on an unnamed archive: MC then answers the id as its name (neo#16202, GraphService.upsertNode).
+    """
+    expected = _expected(row)
+    if expected["name"] is None:
+        expected["name"] = named_by_mark
+    actual = {key: found.get(key) for key in COMPARED} if isinstance(found, dict) else {}
+    expected_digest, actual_digest = js.digest(expected), js.digest(actual)
+    if expected_digest != actual_digest:
+        return Mismatch(js.first_difference(expected, actual) or "$", expected_digest, actual_digest)
+    same = all(
+        f'"{key}":{required_text(row, column)}'.encode() in reply
+        for key, column in (("ops", "ops"), ("originWriter", "origin_writer"))
+    )
+    return Confirmed(expected_digest, bytes_equal=same)
+
+
+def _expected(row: Row) -> dict[str, Any]:
+    return {
+        "name": _stored_name(text(row, "name")),
+        "sourceTxId": required_text(row, "source_tx_id"),
+        "appSessionId": text(row, "app_session_id"),
+        "originWriter": _json(row, "origin_writer"),
+        "committedAt": number(row, "committed_at"),
+        "ops": _json(row, "ops"),
+    }
+
+
+def _json(row: Row, column: str) -> Any:
+    try:
+        return js.parse_exact(required_text(row, column))
+    except js.NotFaithful as error:
+        message = str(error)
+        raise js.NotFaithful(message if message.startswith(column) else f"{column}: {message}") from None
+
+
+def _stored_name(name: str | None) -> str | None:
+    return None if name is None else js.trim(name) or None
+
+
+def _truthy(value: Any) -> bool:
+    return isinstance(value, dict | list) or bool(value)
+
+
+def _owns_module(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "module" in value or any(map(_owns_module, value.values()))
+    return isinstance(value, list) and any(map(_owns_module, value))
+
+
+def _writer_name(agent_id: Any) -> str:
+    return agent_id if isinstance(agent_id, str) else js.canonical(agent_id)
+
+
+def _replays(row: Row) -> int:
+    count = number(row, "replay_count")
+    if count is None:
+        return 0
+    if count < 0 or count != int(count):
+        raise js.NotFaithful("replay_count is not a count")
+    return int(count)

@@ -1,0 +1,131 @@
+"""An action row as the relocated recorder itself would admit it: eight fields, targets read out of `args`.
+
+Rules: neo#16202 (RecorderService of the brain repository). Dropped by contract: `agent_id`, `result`, raw `args`,
+`reward`, the row's `id` and the host's `sequence_id`, for which a random token stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..verdicts import Refused
+from . import javascript as js
+from .rows import Row, Text
+from .values import json_number, json_text, number, text
+from .wire import ADMIT, BATCH_LIMIT, BODY_LIMIT, ENVELOPE_BYTES
+
+_COMPONENT_TOOL = re.compile("component|instance", re.IGNORECASE | re.ASCII)
+_TOKEN_BYTES = len('"sequenceId":"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",')
+_FRAME_BYTES = ENVELOPE_BYTES[ADMIT] + len('{"actions":[]}')
+
+
+class Action(msgspec.Struct, frozen=True):
+    """An admissible action. `sequence` is the host's sequence id, None where every row is a group of its own."""
+
+    sequence: bytes | None
+    timestamp: float | None  # ms since epoch
+    fields: str  # JSON members after `sequenceId`
+
+    def encode(self, token: str) -> str:
+        return f'{{"sequenceId":"{token}",{self.fields}}}'
+
+    @property
+    def wire_bytes(self) -> int:
+        return len(self.fields.encode()) + _TOKEN_BYTES + len("{}")
+
+
+def project(row: Row) -> Action | Refused:
+    """Project one row of `nl_action_log`, or say why MC would not take it. No value appears in a reason."""
+    try:
+        action = _project(row)
+    except js.NotFaithful as error:
+        return Refused(str(error))
+    if action.wire_bytes + _FRAME_BYTES > BODY_LIMIT:
+        size = action.wire_bytes + _FRAME_BYTES
+        return Refused(f"too large: alone it makes a request of {size:,} bytes, the ingress takes {BODY_LIMIT:,}")
+    return action
+
+
+def _project(row: Row) -> Action:
+    tool, timestamp = text(row, "tool"), number(row, "timestamp")
+    classes, components = targets(tool or "", text(row, "args"))
+    flag = row["success"]
+    success = "true" if isinstance(flag, int | float) and flag == 1 else "false"
+    fields = (
+        f'"sessionId":{json_text(text(row, "session_id"))},"timestamp":{json_number(timestamp)},'
+        f'"tool":{json_text(tool)},"success":{success},'
+        f'"durationMs":{json_number(number(row, "duration_ms"))},"appName":{json_text(text(row, "app_name"))},'
+        f'"targets":{{"classNames":[{_list(classes)}],"componentIds":[{_list(components)}]}}'
+    )
+    sequence = row["sequence_id"]
+    return Action(bytes(sequence) if isinstance(sequence, Text) and sequence else None, timestamp, fields)
+
+
+def targets(tool: str, args: str | None) -> tuple[list[str], list[str]]:
+    """Class names and component ids named by a call, in order, each once. Malformed or scalar `args` name nothing."""
+    classes: dict[str, None] = {}
+    components: dict[str, None] = {}
+    parsed = _parse(args)
+    if not isinstance(parsed, dict):
+        return [], []
+    identifies = {"componentId", "component_id"} | ({"id"} if _COMPONENT_TOOL.search(tool) else set())
+    for key, value in parsed.items():
+        if key == "className":
+            _add(classes, value)
+        elif key in identifies:
+            _add(components, value)
+        elif key == "componentIds" and isinstance(value, list):
+            for member in value:
+                _add(components, member)
+    for bag in (parsed.get("config"), parsed.get("properties")):
+        if isinstance(bag, dict):
+            _add(classes, bag.get("className"))
+            _add(components, bag.get("componentId"))
+    return list(classes), list(components)
+
+
+def _parse(args: str | None) -> Any:
+    if args is None:
+        return None
+    try:
+        return js.parse(args)
+    except js.TooDeep:
+        raise
+    except js.NotFaithful:
+        return None
+
+
+def _add(into: dict[str, None], value: Any) -> None:
+    if isinstance(value, str) and value:
+        into[value] = None
+
+
+def _list(values: list[str]) -> str:
+    return ",".join(map(js.encode_string, values))
+
+
+T = TypeVar("T")
+
+
+def batches(actions: Iterable[tuple[T, Action]]) -> Iterator[list[tuple[T, Action]]]:
+    """Group actions, in order, into batches that one request can carry: by bytes and by BATCH_LIMIT."""
+    batch: list[tuple[T, Action]] = []
+    size = _FRAME_BYTES
+    for item in actions:
+        added = item[1].wire_bytes + 1
+        if batch and (len(batch) == BATCH_LIMIT or size + added > BODY_LIMIT):
+            yield batch
+            batch, size = [], _FRAME_BYTES
+        batch.append(item)
+        size += added
+    if batch:
+        yield batch
+
+
+def admit_arguments(actions: Iterable[tuple[str, Action]]) -> bytes:
+    """The arguments of one `admit_nl_actions` call, from (token, action) pairs."""
+    return ('{"actions":[' + ",".join(action.encode(token) for token, action in actions) + "]}").encode()
