@@ -42,7 +42,8 @@ def save_call(row: Row) -> SaveCall | Refused:
 
 
 def _save_call(row: Row) -> SaveCall | Refused:
-    required_text(row, "archive_id")
+    if not required_text(row, "archive_id"):
+        return Refused("no usable key: archive_id is empty")
     expected = _expected(row)
     writer, ops = expected["originWriter"], expected["ops"]
     if not isinstance(ops, list) or not ops:

@@ -110,3 +110,26 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         return row_digest(COLUMNS[self.table], self.values)
+
+    @property
+    def content_digest(self) -> str:
+        """The digest without the columns that a replay changes: the same archive before and after a replay."""
+        kept = [i for i, name in enumerate(COLUMNS[self.table]) if name not in ("replay_count", "last_replayed_at")]
+        return row_digest([COLUMNS[self.table][i] for i in kept], [self.values[i] for i in kept])
+
+
+def key_text(value: Value, digest: str) -> str:
+    """A key in words, injective: text as it is, anything else marked with `~` (SQLite allows NULL and blob keys)."""
+    match value:
+        case None:
+            return f"~null:{digest}"
+        case Text():
+            try:
+                text = value.decode("utf-8")
+            except UnicodeDecodeError:
+                return f"~text:{value.hex()}"
+            return f"~text:{value.hex()}" if text.startswith("~") else text
+        case bytes():
+            return f"~blob:{value.hex()}"
+        case _:
+            return f"~{type(value).__name__}:{value!r}"

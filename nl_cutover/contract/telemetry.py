@@ -15,7 +15,7 @@ import msgspec
 from ..verdicts import Refused
 from . import javascript as js
 from .rows import Row, Text
-from .values import json_number, json_text, number, text
+from .values import json_number, json_text, number, required_text, text
 from .wire import ADMIT, BATCH_LIMIT, BODY_LIMIT, ENVELOPE_BYTES
 
 _COMPONENT_TOOL = re.compile("component|instance", re.IGNORECASE | re.ASCII)
@@ -51,6 +51,8 @@ def project(row: Row) -> Action | Refused:
 
 
 def _project(row: Row) -> Action:
+    if not required_text(row, "id"):
+        raise js.NotFaithful("no usable key: id is empty")
     tool, timestamp = text(row, "tool"), number(row, "timestamp")
     classes, components = targets(tool or "", text(row, "args"))
     flag = row["success"]

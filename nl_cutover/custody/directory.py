@@ -1,0 +1,99 @@
+"""The custody directory: 0700, one run, one ledger, its receipts, one lock."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import platformdirs
+
+from ..errors import CustodyError, RefusedError
+
+LEDGER = "ledger.sqlite"
+MARKER = "custody"
+RECEIPTS = "receipts"
+
+
+def default_custody() -> Path:
+    """Where custody is kept when `--custody` does not say: the user's state directory."""
+    return Path(platformdirs.user_state_path("nl-cutover")) / "custody"
+
+
+def exists(directory: Path) -> bool:
+    """Whether a run has begun here. Raises CustodyError when its ledger is gone: nothing ever starts over."""
+    begun = (directory / MARKER).exists() or any((directory / RECEIPTS).glob("*.json"))
+    if begun and not (directory / LEDGER).exists():
+        raise CustodyError(
+            f"the ledger {directory / LEDGER} is missing, but a run was begun here",
+            "bring the ledger back from a backup; without it nobody can say which rows were sent",
+        )
+    return begun
+
+
+def create(directory: Path) -> None:
+    """Make the directory private. Raises CustodyError where it cannot be made, RefusedError where others may enter."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not any(directory.iterdir()):
+            directory.chmod(0o700)
+        check_private(directory)
+        (directory / RECEIPTS).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise CustodyError(
+            f"custody {directory} cannot be made: {error.strerror}", "choose another --custody"
+        ) from None
+
+
+def check_private(directory: Path) -> None:
+    """Raises RefusedError when others may enter: the ledger holds the token map of the telemetry."""
+    mode = stat.S_IMODE(os.stat(directory).st_mode)
+    if mode & 0o077:
+        raise RefusedError(
+            f"custody {directory} can be entered by others (mode {mode:04o})",
+            f"chmod 700 {directory}, or choose another --custody",
+        )
+
+
+def mark_begun(directory: Path) -> None:
+    """Leave the durable sign that a ledger must exist here from now on."""
+    descriptor = os.open(directory / MARKER, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_directory(directory)
+
+
+def sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Lock:
+    """An exclusive lock on a custody directory, held until closed or until the process dies."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "lock"
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(self._descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise CustodyError(f"{path} cannot be locked: {error.strerror}") from None
+            raise RefusedError(
+                f"another process{f' (pid {owner})' if owner else ''} works with custody {directory}",
+                "wait for it, or look at it with: nl-cutover status",
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+
+    def close(self) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,138 @@
+"""The ledger as others read it: never written, never locked, no more than what is asked."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..contract.rows import ARCHIVES, Value, key_text
+from ..errors import CustodyError
+from . import directory as custody
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Rows by state. The states of a table are disjoint and add up to `rows`."""
+
+    archives: dict[str, int]
+    marks_wanted: int
+    marks_made: int
+    marks_unknown: int
+    actions: dict[str, int]
+
+
+class Mapped(msgspec.Struct, frozen=True):
+    """One archive's way: `old` id in the host stores, `new` id in MC."""
+
+    old: str
+    new: str
+    digest: str
+    content_digest: str
+    custodian: str | None
+    bytes_equal: bool
+    marks_made: int
+    stores: list[str]
+
+
+class Odd(msgspec.Struct, frozen=True):
+    """A row that is not where it should be, with the reason. `kind`: archive | action | batch | mark."""
+
+    kind: str
+    key: str
+    state: str
+    reason: str
+
+
+class LedgerReader:
+    """Reads a custody directory's ledger. Raises CustodyError where there is none or it cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / custody.LEDGER
+        if not custody.exists(directory):
+            raise CustodyError(
+                f"there is no run in custody {directory}", "begin one with: nl-cutover migrate, or name its --custody"
+            )
+        try:
+            self._connection = sqlite3.connect(path.absolute().as_uri() + "?mode=rw", uri=True, isolation_level=None)
+            self._connection.execute("PRAGMA query_only = 1")
+            self._connection.execute("SELECT one FROM run").fetchall()
+        except sqlite3.DatabaseError as error:
+            raise CustodyError(
+                f"the ledger {path} cannot be read: {error}", "bring it back from a backup; it never starts over"
+            ) from error
+        self.directory = directory
+
+    def __enter__(self) -> LedgerReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def run(self) -> dict[str, Any] | None:
+        cursor = self._connection.execute("SELECT * FROM run")
+        row = cursor.fetchone()
+        return dict(zip((c[0] for c in cursor.description), row, strict=True)) if row else None
+
+    def counts(self) -> Counts:
+        ask = self._connection.execute
+        marks = ask(
+            "SELECT coalesce(sum(marks_wanted), 0), coalesce(sum(marks_made), 0), "
+            "coalesce(sum(marks_state = 'unknown'), 0) FROM archives WHERE state NOT IN ('refused')"
+        ).fetchone()
+        return Counts(
+            dict(ask("SELECT state, count(*) FROM archives GROUP BY state").fetchall()),
+            *marks,
+            dict(ask("SELECT state, count(*) FROM actions GROUP BY state").fetchall()),
+        )
+
+    def id_map(self) -> Iterator[Mapped]:
+        """Every archive that MC is known to hold, by old id."""
+        for row in self._connection.execute(
+            "SELECT key, archive_id, digest, content_digest, custodian, coalesce(bytes_equal, 0), marks_made, "
+            "(SELECT group_concat(store, ' ') FROM origins o WHERE o.row_table = 'archives' AND o.row_id = archives.id) "
+            "FROM archives WHERE archive_id IS NOT NULL ORDER BY key, content_digest"
+        ):
+            yield Mapped(*row[:5], bool(row[5]), row[6], sorted((row[7] or "").split()))
+
+    def odd(self) -> list[Odd]:
+        """Rows refused, unknown or different, by key: the short list that an operator must see."""
+        ask = self._connection.execute
+        found = [
+            Odd("archive", *row)
+            for row in ask(
+                "SELECT key, state, reason FROM archives WHERE state IN ('refused', 'unknown', 'differs') ORDER BY key"
+            )
+        ]
+        found += [
+            Odd("mark", key, "unknown", reason)
+            for key, reason in ask("SELECT key, reason FROM archives WHERE marks_state = 'unknown' ORDER BY key")
+        ]
+        found += [
+            Odd("action", *row)
+            for row in ask(
+                "SELECT key, state, reason FROM actions WHERE state = 'refused' AND batch IS NULL ORDER BY key"
+            )
+        ]
+        found += [
+            Odd("batch", str(number), state, f"{size} actions, {admitted} admitted: {reason}")
+            for number, state, size, admitted, reason in ask(
+                "SELECT id, state, size, admitted, reason FROM batches WHERE state IN ('refused', 'mixed', 'unknown') "
+                "ORDER BY id"
+            )
+        ]
+        return found
+
+    def accounts(self, table: str, key: Value, digest: str) -> bool:
+        """Whether this very row, with this digest, is where it should be: the `Accounts` of a measurement."""
+        name = key_text(key, digest)
+        if table == ARCHIVES:
+            sql = (
+                "SELECT 1 FROM archives WHERE key = ? AND digest = ? AND state = 'confirmed' "
+                "AND marks_made >= marks_wanted AND marks_state = 'idle'"
+            )
+        else:
+            sql = "SELECT 1 FROM actions WHERE key = ? AND digest = ? AND state IN ('admitted', 'discarded')"
+        return self._connection.execute(sql, (name, digest)).fetchone() is not None
