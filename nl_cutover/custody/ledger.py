@@ -159,6 +159,35 @@ class Ledger:
 
     # rows come in ----------------------------------------------------------------------------------------------------
 
+    def forget_unsent(self, stores: Iterable[str]) -> None:
+        """Before these stores are entered anew: rows never sent stand there only if they are entered again."""
+        for store in stores:
+            self.commit(
+                *(
+                    Change(
+                        f"DELETE FROM origins WHERE row_table = '{table}' AND store = ? AND row_id IN "
+                        f"(SELECT id FROM {table} WHERE state IN ('pending', 'left', 'refused'))",
+                        (store,),
+                        None,
+                    )
+                    for table in ("archives", "actions")
+                )
+            )
+
+    def drop_vanished(self) -> None:
+        """Rows never sent that no store holds any more: the host took them back."""
+        self.commit(
+            *(
+                Change(
+                    f"DELETE FROM {table} WHERE state IN ('pending', 'left', 'refused') AND NOT EXISTS "
+                    f"(SELECT 1 FROM origins WHERE row_table = '{table}' AND row_id = {table}.id)",
+                    (),
+                    None,
+                )
+                for table in ("archives", "actions")
+            )
+        )
+
     def add_archives(self, entries: Iterable[ArchiveEntry]) -> None:
         """Enter rows not known yet. A known archive that was replayed since wants more marks, not another save."""
         for page in _pages(entries):
@@ -316,6 +345,7 @@ def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
         connection.execute("PRAGMA journal_mode = TRUNCATE")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # the erased token map must not linger in free pages
         found = connection.execute("PRAGMA application_id").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
         if fresh and not tables:

@@ -78,13 +78,15 @@ class LedgerReader:
 
     def counts(self) -> Counts:
         ask = self._connection.execute
-        marks = ask(
+        wanted, made, unknown = ask(
             "SELECT coalesce(sum(marks_wanted), 0), coalesce(sum(marks_made), 0), "
             "coalesce(sum(marks_state = 'unknown'), 0) FROM archives WHERE state NOT IN ('refused')"
         ).fetchone()
         return Counts(
             dict(ask("SELECT state, count(*) FROM archives GROUP BY state").fetchall()),
-            *marks,
+            wanted,
+            made,
+            unknown,
             dict(ask("SELECT state, count(*) FROM actions GROUP BY state").fetchall()),
         )
 
@@ -92,10 +94,11 @@ class LedgerReader:
         """Every archive that MC is known to hold, by old id."""
         for row in self._connection.execute(
             "SELECT key, archive_id, digest, content_digest, custodian, coalesce(bytes_equal, 0), marks_made, "
-            "(SELECT group_concat(store, ' ') FROM origins o WHERE o.row_table = 'archives' AND o.row_id = archives.id) "
+            "(SELECT group_concat(store, ' ') FROM origins WHERE row_table = 'archives' AND row_id = archives.id) "
             "FROM archives WHERE archive_id IS NOT NULL ORDER BY key, content_digest"
         ):
-            yield Mapped(*row[:5], bool(row[5]), row[6], sorted((row[7] or "").split()))
+            old, new, digest, content, custodian, equal, marks, stores = row
+            yield Mapped(old, new, digest, content, custodian, bool(equal), marks, sorted((stores or "").split()))
 
     def odd(self) -> list[Odd]:
         """Rows refused, unknown or different, by key: the short list that an operator must see."""

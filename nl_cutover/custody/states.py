@@ -14,7 +14,7 @@ unknown leaves only by evidence or by an operator's decision. refused -> pending
 server again: a refusal proves that nothing was stored.
 
     actions: pending -> intended -> admitted | refused | unknown | pending; unknown -> admitted | pending;
-             pending <-> left; pending | left -> discarded; refused -> pending
+             pending <-> left; pending | left | refused -> discarded; refused -> pending
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ ACTION_MOVES: dict[str, frozenset[str]] = {
     "refused": frozenset({"intended", "pending"}),
     "unknown": frozenset({"intended"}),
     "left": frozenset({"pending"}),
-    "discarded": frozenset({"pending", "left"}),
+    "discarded": frozenset({"pending", "left", "refused"}),
     "pending": frozenset({"intended", "unknown", "left", "refused"}),
 }

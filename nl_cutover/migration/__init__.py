@@ -1,0 +1,1 @@
+"""Plan, run, verify: from a snapshot of the host stores into MC, each row once."""

@@ -1,0 +1,163 @@
+"""The road of one archive: intent, save, id, read-back, marks. Each step is on disk before the next begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ..contract.archives import compare, save_call
+from ..contract.rows import ARCHIVES, Row
+from ..custody.journal import Change
+from ..custody.ledger import ArchiveWork, Ledger, move_archive, set_archive
+from ..ingress.operations import Operations
+from ..verdicts import Confirmed, Delivered, Mismatch, NotSent, Refused, Unknown
+from .source import Source
+from .stop import Stop
+
+
+class ArchiveRoad:
+    """Carries archives for one worker. `carried` holds outcomes that become durable with the next intent."""
+
+    def __init__(self, ledger: Ledger, source: Source, operations: Operations, stop: Stop) -> None:
+        self._ledger, self._source, self._operations, self._stop = ledger, source, operations, stop
+        self._carried: list[Change] = []
+        self.sent = 0
+
+    def carry(self, work: ArchiveWork) -> None:
+        """Take one archive as far as it goes. Raises CustodyError when the ledger cannot keep up."""
+        row = self._source.fetch(work.store, ARCHIVES, work.key, work.digest)
+        archive_id = work.archive_id
+        if work.state == "pending":
+            archive_id = self._save(work, row)
+        if archive_id is None:
+            return
+        if work.state != "confirmed" and not self._confirm(work, row, archive_id):
+            return
+        self._mark(work, row, archive_id)
+
+    def flush(self) -> None:
+        """Make the last outcome durable."""
+        if self._carried:
+            changes, self._carried = self._carried, []
+            self._ledger.commit(*changes)
+
+    def _commit(self, *changes: Change) -> None:
+        carried, self._carried = self._carried, []
+        self._ledger.commit(*carried, *changes)
+
+    def _save(self, work: ArchiveWork, row: Row) -> str | None:
+        call = save_call(row)
+        if isinstance(call, Refused):
+            self._carried.append(move_archive(work.id, "refused", reason=call.reason, refused_by="plan"))
+            return None
+        self._commit(move_archive(work.id, "intended", intended_at=self._ledger.now()))
+        outcome = self._operations.save(call.arguments)
+        self.sent += 1
+        match outcome:
+            case Delivered(result=result):
+                archive_id = str(result["archiveId"])
+                # The reply is the only chance to learn the id: it is on disk before anything else is asked.
+                self._commit(move_archive(work.id, "delivered", archive_id=archive_id, delivered_at=self._ledger.now()))
+                return archive_id
+            case Refused(reason=reason):
+                self._carried.append(move_archive(work.id, "refused", reason=reason, refused_by="server"))
+            case NotSent(kind="too-large", reason=reason):
+                self._carried.append(move_archive(work.id, "refused", reason=reason, refused_by="server"))
+            case NotSent(reason=reason):
+                self.sent -= 1
+                self._carried.append(move_archive(work.id, "pending", reason=reason))
+                self._stop.at_wall(outcome)
+            case Unknown(reason=reason):
+                self._carried.append(move_archive(work.id, "unknown", reason=reason))
+        return None
+
+    def _confirm(self, work: ArchiveWork, row: Row, archive_id: str) -> bool:
+        found = self._read(work, archive_id)
+        if found is None:
+            return False
+        if found.result["status"] != "found":
+            reason = f"MC said saved, and then {found.result['status']}"
+            self._carried.append(move_archive(work.id, "differs", reason=reason))
+            return False
+        comparison = compare(row, found.result, found.reply)
+        if isinstance(comparison, Mismatch):
+            self._keep_evidence(work, row, found.reply, comparison)
+            reason = f"reads back differently at {comparison.path}"
+            self._carried.append(move_archive(work.id, "differs", reason=reason))
+            return False
+        custodian = found.result.get("custodian")
+        self._carried.append(
+            move_archive(
+                work.id,
+                "confirmed",
+                reason="",
+                bytes_equal=int(comparison.bytes_equal),
+                custodian=custodian if isinstance(custodian, str) else None,
+                confirmed_at=self._ledger.now(),
+            )
+        )
+        return True
+
+    def _mark(self, work: ArchiveWork, row: Row, archive_id: str) -> None:
+        made = work.marks_made
+        if work.marks_wanted <= made and work.marks_state == "idle":
+            return
+        if (before := self._read(work, archive_id)) is None:
+            return
+        count = before.result.get("replayCount")
+        if work.marks_state == "intended" and count == made + 1:
+            made += 1  # the mark of the interrupted run landed
+        elif count != made:
+            self._mark_unknown(work, made, f"MC counts {count} replays where {made} marks were made")
+            return
+        while made < work.marks_wanted:
+            self._commit(set_archive(work.id, marks_made=made, marks_state="intended"))
+            outcome = self._operations.mark(archive_id)
+            self.sent += 1
+            match outcome:
+                case Delivered(result=result):
+                    if result.get("replayCount", made + 1) != made + 1:
+                        self._mark_unknown(work, made + 1, "somebody else replays this archive while it is marked")
+                        return
+                    made += 1
+                case NotSent(reason=reason):
+                    self.sent -= 1
+                    self._carried.append(set_archive(work.id, marks_state="idle", reason=reason))
+                    self._stop.at_wall(outcome)
+                    return
+                case Refused(reason=reason) | Unknown(reason=reason):
+                    self._mark_unknown(work, made, f"mark {made + 1} of {work.marks_wanted}: {reason}")
+                    return
+        self._commit(set_archive(work.id, marks_made=made, marks_state="idle"))
+        after = self._read(work, archive_id)
+        if after is None:
+            return
+        comparison = compare(row, after.result, after.reply, named_by_mark=archive_id)
+        if not isinstance(comparison, Confirmed) or after.result.get("replayCount") != made:
+            self._mark_unknown(work, made, "the archive reads back differently after its marks")
+
+    def _mark_unknown(self, work: ArchiveWork, made: int, reason: str) -> None:
+        self._carried.append(set_archive(work.id, marks_made=made, marks_state="unknown", reason=reason))
+
+    def _read(self, work: ArchiveWork, archive_id: str) -> Delivered | None:
+        """A read that answers, or None: the row stays where it is and a later run reads again."""
+        for _ in range(2):
+            outcome = self._operations.get(archive_id)
+            if isinstance(outcome, Delivered) and outcome.result["status"] != "unavailable":
+                return outcome
+            if isinstance(outcome, NotSent):
+                break
+        if isinstance(outcome, NotSent):
+            self._stop.at_wall(outcome)
+        reason = "unavailable" if isinstance(outcome, Delivered) else outcome.reason
+        self._carried.append(set_archive(work.id, reason=f"not read back yet: {reason}"))
+        return None
+
+    def _keep_evidence(self, work: ArchiveWork, row: Row, reply: bytes, mismatch: Mismatch) -> None:
+        """Both copies of a difference, for a person to look at. They hold ops: the folder is as private as custody."""
+        folder: Path = self._ledger.directory / "evidence" / f"archive-{work.id}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "source-ops.json").write_bytes(bytes(row["ops"]))  # type: ignore[arg-type]
+        (folder / "reply.json").write_bytes(reply)
+        (folder / "difference.json").write_bytes(msgspec.json.encode(mismatch))

@@ -1,0 +1,252 @@
+"""The plan: what would be sent, what cannot be, what is lost on the way. Equal rows and policy give an equal digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import rfc8785
+
+from ..contract.archives import save_call
+from ..contract.rows import ACTIONS, ARCHIVES, Row, key_text
+from ..contract.telemetry import project
+from ..contract.wire import BODY_LIMIT, RETENTION_MS
+from ..custody.ledger import ActionEntry, ArchiveEntry
+from ..verdicts import Refused
+from .policy import Policy, Replays, TelemetryMode
+from .source import Source, SourceStore
+
+SCHEMA = "nl-cutover/plan/1"
+
+
+class RefusedRow(msgspec.Struct, frozen=True):
+    """A row that will not be sent, by its source key."""
+
+    table: str
+    key: str
+    store: str
+    reason: str
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A meaning that the four operations cannot carry, in words."""
+
+    kind: str
+    count: int
+    sentence: str
+
+
+class TablePlan(msgspec.Struct, frozen=True):
+    rows: int
+    digest: str  # SHA-256 over the row digests in key order
+
+
+class StorePlan(msgspec.Struct, frozen=True):
+    id: str
+    path: str
+    archives: TablePlan
+    actions: TablePlan
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`digest` covers everything but itself and `notes`, which depend on the hour."""
+
+    stores: list[StorePlan]
+    owner: str | None
+    owner_stated: bool
+    writers: dict[str, int]
+    telemetry: str
+    replays: str
+    archives: int
+    archives_to_send: int
+    duplicates: int
+    marks: int
+    actions: int
+    actions_to_send: int
+    refused: list[RefusedRow]
+    losses: list[Loss]
+    blockers: list[str]
+    notes: list[str]
+    schema: str = SCHEMA
+    digest: str = ""
+
+
+class _Tally:
+    """What one pass over the rows finds."""
+
+    def __init__(self) -> None:
+        self.writers: Counter[str] = Counter()
+        self.refused: list[RefusedRow] = []
+        self.archives = self.to_send = self.duplicates = self.marks = self.unnamed_marked = self.trimmed = 0
+        self.replayed = self.actions = self.actions_to_send = self.expiring = self.undated = 0
+        self.contents: dict[str, str] = {}
+        self.conflicts: list[str] = []
+
+
+def build_plan(
+    source: Source,
+    policy: Policy,
+    *,
+    now_ms: int,
+    entry: Callable[[ArchiveEntry | ActionEntry], None] = lambda _: None,
+) -> Plan:
+    """Walk every row once, flat in memory. `entry` receives each row as it would enter the ledger."""
+    tally = _Tally()
+    stores = [_store_plan(source, store, policy, tally, now_ms, entry) for store in source.stores.values()]
+    owner = policy.owner or (next(iter(tally.writers)) if len(tally.writers) == 1 else None)
+    plan = Plan(
+        stores=stores,
+        owner=owner,
+        owner_stated=policy.owner is not None,
+        writers=dict(sorted(tally.writers.items())),
+        telemetry=str(policy.telemetry),
+        replays=policy.replays,
+        archives=tally.archives,
+        archives_to_send=tally.to_send,
+        duplicates=tally.duplicates,
+        marks=tally.marks,
+        actions=tally.actions,
+        actions_to_send=tally.actions_to_send if policy.telemetry.mode is TelemetryMode.ADMIT else 0,
+        refused=tally.refused,
+        losses=_losses(tally, policy, owner),
+        blockers=_blockers(tally, policy),
+        notes=_notes(tally, policy),
+    )
+    return msgspec.structs.replace(plan, digest=digest_of(plan))
+
+
+def digest_of(plan: Plan) -> str:
+    """SHA-256 of the plan's canonical JSON without `digest` and `notes`."""
+    body: dict[str, Any] = msgspec.to_builtins(plan)
+    del body["digest"], body["notes"]
+    return hashlib.sha256(rfc8785.dumps(body)).hexdigest()
+
+
+def _store_plan(
+    source: Source,
+    store: SourceStore,
+    policy: Policy,
+    tally: _Tally,
+    now_ms: int,
+    entry: Callable[[ArchiveEntry | ActionEntry], None],
+) -> StorePlan:
+    tables: dict[str, TablePlan] = {}
+    for table, take in ((ARCHIVES, _archive), (ACTIONS, _action)):
+        running, rows = hashlib.sha256(), 0
+        for row in source.rows(store, table):
+            digest = row.digest
+            running.update(bytes.fromhex(digest))
+            rows += 1
+            entry(take(row, digest, store, policy, tally, now_ms))
+        tables[table] = TablePlan(rows, running.hexdigest())
+    return StorePlan(store.id, store.store_path, tables[ARCHIVES], tables[ACTIONS])
+
+
+def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _Tally, _: int) -> ArchiveEntry:
+    key, content = key_text(row.key, digest), row.content_digest
+    known = tally.contents.get(key, content)
+    first = key not in tally.contents
+    tally.contents[key] = known
+    if known != content:
+        tally.conflicts.append(
+            f"archive {key} stands twice with different contents ({known[:12]} and {content[:12]}, store {store.id})"
+        )
+    if first:
+        tally.archives += 1
+    else:
+        tally.duplicates += 1
+    call = save_call(row)
+    if isinstance(call, Refused):
+        if first:
+            tally.refused.append(RefusedRow(ARCHIVES, key, store.id, call.reason))
+        return ArchiveEntry(key, content, digest, store.id, refusal=call.reason)
+    if first:
+        tally.to_send += 1
+        tally.writers[call.writer] += 1
+        tally.marks += call.replays
+        tally.unnamed_marked += bool(call.replays and not call.named)
+        tally.replayed += row["last_replayed_at"] is not None
+        tally.trimmed += call.name_trimmed
+    return ArchiveEntry(
+        key=key,
+        content_digest=content,
+        digest=digest,
+        store=store.id,
+        source_tx_id=call.source_tx_id,
+        ops_digest=call.ops_digest,
+        writer=call.writer,
+        named=call.named,
+        marks_wanted=call.replays if policy.replays is Replays.MARKS else 0,
+    )
+
+
+def _action(row: Row, digest: str, store: SourceStore, _: Policy, tally: _Tally, now_ms: int) -> ActionEntry:
+    key = key_text(row.key, digest)
+    tally.actions += 1
+    action = project(row)
+    if isinstance(action, Refused):
+        tally.refused.append(RefusedRow(ACTIONS, key, store.id, action.reason))
+        return ActionEntry(key, digest, store.id, refusal=action.reason)
+    tally.actions_to_send += 1
+    tally.undated += action.timestamp is None
+    tally.expiring += action.timestamp is not None and action.timestamp < now_ms - RETENTION_MS
+    return ActionEntry(key, digest, store.id)
+
+
+def _losses(tally: _Tally, policy: Policy, owner: str | None) -> list[Loss]:
+    admitted = tally.actions_to_send if policy.telemetry.mode is TelemetryMode.ADMIT else 0
+    discarded = tally.actions if policy.telemetry.mode is TelemetryMode.DISCARD else 0
+    in_marks = policy.replays is Replays.MARKS
+    candidates = [
+        Loss("archive_id", tally.to_send, "get a new id from MC; the map from old to new stands in the receipt"),
+        Loss("archived_at", tally.to_send, "lose their time of archiving: MC stamps the time of the migration"),
+        Loss("custodian", tally.to_send, f"will be readable and markable by {owner or 'one identity'} alone"),
+        Loss("last_replayed_at", tally.replayed, "lose the time of their last replay"),
+        Loss("replay_count", 0 if in_marks else tally.marks, "replays stay in the receipt alone; MC counts from 0"),
+        Loss("replay_time", tally.marks if in_marks else 0, "replays become marks that MC stamps with its own time"),
+        Loss(
+            "name",
+            tally.unnamed_marked if in_marks else 0,
+            "unnamed archives get their new id as a name with the first mark",
+        ),
+        Loss("name_blanks", tally.trimmed, "names lose their outer blanks"),
+        Loss(
+            "telemetry_identity",
+            admitted,
+            "actions lose id, agent_id, sequence_id, args, result and reward; a random token keeps the grouping",
+        ),
+        Loss("telemetry_rows", discarded, "actions are discarded by the operator's decision"),
+    ]
+    return [loss for loss in candidates if loss.count]
+
+
+def _blockers(tally: _Tally, policy: Policy) -> list[str]:
+    blockers = list(tally.conflicts)
+    if len(tally.writers) > 1 and policy.owner is None:
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(tally.writers.items()))
+        blockers.append(
+            f"archives of {len(tally.writers)} writers would all belong to the one identity that saves them: {names}; "
+            "name that owner with --owner"
+        )
+    if policy.telemetry.mode is TelemetryMode.DISCARD and policy.telemetry.count != tally.actions:
+        blockers.append(f"--telemetry {policy.telemetry} does not name the number of action rows, {tally.actions}")
+    return blockers
+
+
+def _notes(tally: _Tally, policy: Policy) -> list[str]:
+    notes = []
+    if policy.telemetry.mode is TelemetryMode.ADMIT and tally.expiring:
+        notes.append(
+            f"{tally.expiring} of {tally.actions_to_send} actions are older than 14 days: "
+            "MC's retention will delete them"
+        )
+    if policy.telemetry.mode is TelemetryMode.ADMIT and tally.undated:
+        notes.append(f"{tally.undated} actions have no timestamp: MC keeps them and never reads them")
+    if policy.telemetry.mode is TelemetryMode.LEAVE and tally.actions:
+        notes.append(f"{tally.actions} actions are left on the host: the cut stays refused")
+    if any(row.table == ARCHIVES for row in tally.refused):
+        notes.append(f"a save request takes {BODY_LIMIT:,} bytes at most; refused archives stay on the host")
+    return notes

@@ -1,0 +1,168 @@
+"""What a run came to: counts, verdict and exit code, as a pure function of the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ..custody.reading import Counts, LedgerReader, Odd
+from ..errors import CutoverError
+from ..verdicts import ExitCode
+from .plan import Loss
+
+SCHEMA = "nl-cutover/run/1"
+
+
+class Archives(msgspec.Struct, frozen=True):
+    """The first five are disjoint and, with `differs`, add up to `rows`."""
+
+    rows: int
+    confirmed: int
+    refused: int
+    unknown: int
+    pending: int
+    differs: int = 0
+
+
+class Marks(msgspec.Struct, frozen=True):
+    wanted: int
+    made: int
+    unknown: int = 0
+
+
+class TelemetryCounts(msgspec.Struct, frozen=True):
+    rows: int
+    admitted: int
+    refused: int
+    left: int
+    discarded: int
+    unknown: int
+    pending: int = 0
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """`nl-cutover/run/1`. `stopped` says why a run ended early; `odd` lists the rows that are not where they belong."""
+
+    run: str
+    verdict: str
+    exit_code: int
+    at: str  # UTC, ISO 8601
+    archives: Archives
+    marks: Marks
+    telemetry: TelemetryCounts
+    losses: list[Loss]
+    receipt: str | None
+    next_steps: list[str]
+    custody: str
+    url: str
+    plane: str | None = None
+    owner: str | None = None
+    plan_digest: str | None = None
+    sent: int = 0
+    stopped: str | None = None
+    odd: list[Odd] = []
+    schema: str = SCHEMA
+
+
+def summarize(counts: Counts) -> tuple[Archives, Marks, TelemetryCounts]:
+    """The counts of the report from the states of the ledger."""
+    a, t = counts.archives, counts.actions
+    archives = Archives(
+        rows=sum(a.values()),
+        confirmed=a.get("confirmed", 0),
+        refused=a.get("refused", 0),
+        unknown=a.get("unknown", 0) + a.get("intended", 0),
+        pending=a.get("pending", 0) + a.get("delivered", 0),
+        differs=a.get("differs", 0),
+    )
+    telemetry = TelemetryCounts(
+        rows=sum(t.values()),
+        admitted=t.get("admitted", 0),
+        refused=t.get("refused", 0),
+        left=t.get("left", 0),
+        discarded=t.get("discarded", 0),
+        unknown=t.get("unknown", 0) + t.get("intended", 0),
+        pending=t.get("pending", 0),
+    )
+    return archives, Marks(counts.marks_wanted, counts.marks_made, counts.marks_unknown), telemetry
+
+
+def exit_code(archives: Archives, marks: Marks, telemetry: TelemetryCounts, stopped: CutoverError | None) -> ExitCode:
+    """The one place that turns a run's counts into its exit code."""
+    if stopped is not None and stopped.exit_code in (ExitCode.INTERRUPTED, ExitCode.CREDENTIALS, ExitCode.FAULT):
+        return stopped.exit_code
+    if archives.differs:
+        return ExitCode.DIFFERENCE
+    open_rows = archives.refused + archives.unknown + archives.pending
+    open_rows += telemetry.refused + telemetry.unknown + telemetry.pending
+    if open_rows or marks.made < marks.wanted or marks.unknown or stopped is not None:
+        return ExitCode.PARTIAL
+    return ExitCode.REFUSED if telemetry.left else ExitCode.PROVED
+
+
+def verdict_word(code: ExitCode) -> str:
+    words = {
+        ExitCode.PROVED: "proved",
+        ExitCode.REFUSED: "refused",
+        ExitCode.PARTIAL: "partial",
+        ExitCode.DIFFERENCE: "difference",
+        ExitCode.INTERRUPTED: "interrupted",
+        ExitCode.CREDENTIALS: "credentials",
+    }
+    return words.get(code, "failed")
+
+
+def next_steps(code: ExitCode, archives: Archives, marks: Marks, telemetry: TelemetryCounts) -> list[str]:
+    """What to do now, in order; each line is a command or a sentence with one."""
+    steps = []
+    if code is ExitCode.INTERRUPTED or archives.pending or telemetry.pending or marks.made < marks.wanted:
+        steps.append("give the same `nl-cutover migrate` command again: it resumes and sends nothing twice")
+    if archives.unknown or telemetry.unknown or marks.unknown:
+        steps.append("rows with an unknown outcome are listed by `nl-cutover status`; they are not sent again by guess")
+    if archives.refused or telemetry.refused:
+        steps.append("refused rows stay on the host and keep the cut refused; `nl-cutover status` names each")
+    if archives.differs:
+        steps.append("both copies of each different archive are kept under evidence/ in the custody directory")
+    if telemetry.left:
+        steps.append(f"decide the telemetry: --telemetry admit, or --telemetry discard={telemetry.left}")
+    if code is ExitCode.PROVED:
+        steps.append("land it: nl-cutover cut CHECKOUT... -- COMMAND")
+    return steps
+
+
+def report_from_ledger(
+    directory: Path,
+    *,
+    at: str,
+    losses: list[Loss],
+    receipt: str | None = None,
+    stopped: CutoverError | None = None,
+    sent: int = 0,
+) -> RunReport:
+    """Read the ledger of a custody directory and say where its run stands. Raises CustodyError."""
+    with LedgerReader(directory) as reader:
+        run = reader.run() or {}
+        archives, marks, telemetry = summarize(reader.counts())
+        odd = reader.odd()
+    code = exit_code(archives, marks, telemetry, stopped)
+    return RunReport(
+        run=run.get("id", ""),
+        verdict=verdict_word(code),
+        exit_code=int(code),
+        at=at,
+        archives=archives,
+        marks=marks,
+        telemetry=telemetry,
+        losses=losses,
+        receipt=receipt,
+        next_steps=next_steps(code, archives, marks, telemetry),
+        custody=str(directory),
+        url=run.get("url", ""),
+        plane=run.get("plane_id"),
+        owner=run.get("owner"),
+        plan_digest=run.get("plan_digest"),
+        sent=sent,
+        stopped=None if stopped is None else stopped.message,
+        odd=odd,
+    )

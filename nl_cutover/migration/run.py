@@ -1,0 +1,189 @@
+"""A run: rows enter the ledger, workers carry them, a receipt is left. The same call resumes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from ..custody.journal import Change
+from ..custody.ledger import ActionEntry, ArchiveEntry, Ledger
+from ..errors import CutoverError, InterruptedRunError, RefusedError
+from ..ingress.operations import Operations
+from ..ingress.session import Session
+from .archives import ArchiveRoad
+from .policy import Policy, TelemetryMode
+from .progress import Progress
+from .source import Source
+from .stop import Stop
+from .telemetry import TelemetryRoad
+
+
+class RunOutcome(msgspec.Struct, frozen=True):
+    """`sent` counts the writing calls that left; `recovered` the rows that an earlier process left in flight."""
+
+    sent: int
+    recovered: int
+    stopped: CutoverError | None
+    refused_server_requests: int
+
+
+class Run:
+    """Carries the rows of `source` that `ledger` still has open, with `workers` threads, one session each."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        source: Source,
+        policy: Policy,
+        *,
+        new_session: Callable[[], Session],
+        new_token: Callable[[], str],
+        progress: Progress,
+        workers: int = 8,
+    ) -> None:
+        self._ledger, self._source, self._policy = ledger, source, policy
+        self._new_session, self._new_token, self._progress = new_session, new_token, progress
+        self._workers = workers
+        self._stop = Stop()
+        self._lock = threading.Lock()
+        self._sent = self._refused_requests = 0
+
+    def enter(self, entries: Iterable[ArchiveEntry | ActionEntry]) -> int:
+        """Bring the rows into the ledger and settle what a dead process left. Returns the rows that were in flight.
+
+        Raises RefusedError when one archive id stands for two contents, in the stores or between them and the ledger.
+        """
+        recovered = self._ledger.recover()
+        self._ledger.reopen_refused()
+        self._ledger.forget_unsent(self._source.stores)
+        archives: list[ArchiveEntry] = []
+        actions: list[ActionEntry] = []
+        for entry in entries:
+            if isinstance(entry, ArchiveEntry):
+                archives.append(entry)
+            else:
+                actions.append(entry)
+            if len(archives) + len(actions) >= 5000:
+                self._add(archives, actions)
+        self._add(archives, actions)
+        self._ledger.drop_vanished()
+        if conflicts := self._ledger.conflicts():
+            key, digests = conflicts[0]
+            raise RefusedError(
+                f"archive {key} stands for {len(digests)} contents ({', '.join(d[:12] for d in digests)})"
+                + (f", and {len(conflicts) - 1} more like it" if len(conflicts) > 1 else ""),
+                "it was changed on the host after it was saved, or two stores disagree; nothing was sent",
+            )
+        self._apply_telemetry_policy()
+        return recovered
+
+    def carry(self, recovered: int = 0) -> RunOutcome:
+        """Carry every open row. Ends early on Ctrl-C or at a wall; what was begun is journalled before it returns."""
+        try:
+            self._carry_archives()
+            if not self._stop and self._policy.telemetry.mode is TelemetryMode.ADMIT:
+                self._carry_telemetry()
+        except KeyboardInterrupt:
+            self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
+        if not self._ledger.read("SELECT 1 FROM actions WHERE state IN ('pending', 'intended', 'unknown') LIMIT 1"):
+            self._ledger.commit(Change("DELETE FROM tokens", (), None))
+        return RunOutcome(self._sent, recovered, self._stop.reason, self._refused_requests)
+
+    def _add(self, archives: list[ArchiveEntry], actions: list[ActionEntry]) -> None:
+        self._ledger.add_archives(archives)
+        self._ledger.add_actions(actions)
+        archives.clear()
+        actions.clear()
+
+    def _apply_telemetry_policy(self) -> None:
+        match self._policy.telemetry.mode:
+            case TelemetryMode.ADMIT:
+                sql = "UPDATE actions SET state = 'pending' WHERE state = 'left'"
+            case TelemetryMode.LEAVE:
+                sql = "UPDATE actions SET state = 'left' WHERE state = 'pending'"
+            case TelemetryMode.DISCARD:
+                sql = (
+                    "UPDATE actions SET state = 'discarded' "
+                    "WHERE state IN ('pending', 'left') OR (state = 'refused' AND batch IS NULL)"
+                )
+        self._ledger.commit(Change(sql, (), None))
+
+    def _carry_archives(self) -> None:
+        work = self._ledger.archive_work()
+        lock = threading.Lock()
+        total = self._ledger.read(
+            "SELECT count(*) FROM archives WHERE state IN ('pending', 'delivered') OR (state = 'confirmed' AND "
+            "marks_made < marks_wanted AND marks_state <> 'unknown')"
+        )[0][0]
+        self._progress.stage("archives", total)
+
+        def worker(session: Session) -> None:
+            road = ArchiveRoad(self._ledger, self._source, Operations(session), self._stop)
+            try:
+                while not self._stop:
+                    with lock:
+                        item = next(work, None)
+                    if item is None:
+                        break
+                    if self._source.holds(item.store):
+                        road.carry(item)
+                    self._progress.advance()
+            finally:
+                road.flush()
+                with self._lock:
+                    self._sent += road.sent
+
+        self._in_threads(worker, total)
+
+    def _carry_telemetry(self) -> None:
+        total = self._ledger.read("SELECT count(*) FROM actions WHERE state = 'pending'")[0][0]
+        self._progress.stage("telemetry", total)
+        road = TelemetryRoad(self._ledger, self._source, self._stop, self._new_token)
+
+        def worker(session: Session) -> None:
+            operations = Operations(session)
+            while not self._stop and (size := road.carry(operations)) is not None:
+                self._progress.advance(size)
+                with self._lock:
+                    self._sent += 1
+
+        self._in_threads(worker, (total + 99) // 100)
+
+    def _in_threads(self, worker: Callable[[Session], None], jobs: int) -> None:
+        faults: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                with self._new_session() as session:
+                    try:
+                        worker(session)
+                    finally:
+                        with self._lock:
+                            self._refused_requests += session.refused_server_requests
+            except CutoverError as error:
+                self._stop.set(error)
+            except BaseException as error:
+                faults.append(error)
+                self._stop.set(InterruptedRunError("a fault of this program stopped the run"))
+
+        threads = [
+            threading.Thread(target=guarded, name=f"nl-cutover-{i}") for i in range(min(self._workers, max(jobs, 0)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            _join(threads)
+        except KeyboardInterrupt:
+            self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
+            self._progress.note("interrupted: finishing the calls in hand, then stopping")
+            _join(threads)
+        if faults:
+            raise faults[0]
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)  # a bounded wait, so that Ctrl-C is heard

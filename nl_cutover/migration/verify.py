@@ -1,0 +1,136 @@
+"""Verification that owes nothing to the run: source rows, the id map and MC are compared anew.
+
+It imports neither the run nor the ledger's writer. What it cannot see: telemetry (write-only by contract), anything that
+MC holds under another identity, archives that MC holds beyond the map, and rows that reach the host after the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from ..contract.archives import compare
+from ..contract.rows import ARCHIVES, key_text
+from ..custody.reading import Mapped
+from ..ingress.operations import Operations
+from ..ingress.preflight import error_of
+from ..ingress.session import Session
+from ..verdicts import Delivered, ExitCode, Mismatch, NotSent
+from .progress import Progress
+from .source import Source
+
+SCHEMA = "nl-cutover/verify/1"
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """By source key: the old id first, the new id second. `what` never holds a value."""
+
+    old: str
+    new: str | None
+    what: str
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """`expected` archives stand in the stores, `checked` were read from MC, `equal` of them are what they were."""
+
+    run: str
+    verdict: str
+    exit_code: int
+    at: str
+    expected: int
+    checked: int
+    equal: int
+    bytes_equal: int
+    missing: int
+    differences: list[Difference]
+    next_steps: list[str]
+    receipt: str | None = None
+    schema: str = SCHEMA
+
+
+def verify(
+    source: Source,
+    mapped: Mapping[str, Mapped],
+    session: Session,
+    *,
+    run: str,
+    at: str,
+    progress: Progress,
+    lookup: Callable[[Mapping[str, Mapped], str], Mapped | None] = lambda m, key: m.get(key),
+) -> VerifyReport:
+    """Read every archive of the snapshots back from MC and compare. Raises when the ingress ends the reading."""
+    operations = Operations(session)
+    expected = checked = equal = bytes_equal = missing = 0
+    differences: list[Difference] = []
+    seen: set[str] = set()
+    for store in source.stores.values():
+        for row in source.rows(store, ARCHIVES):
+            key = key_text(row.key, row.digest)
+            if key in seen:
+                continue
+            seen.add(key)
+            expected += 1
+            progress.advance()
+            entry = lookup(mapped, key)
+            if entry is None or entry.content_digest != row.content_digest:
+                missing += 1
+                what = "not in the id map" if entry is None else "changed on the host since it was saved"
+                differences.append(Difference(key, entry.new if entry else None, what))
+                continue
+            outcome = operations.get(entry.new)
+            if isinstance(outcome, NotSent):
+                raise error_of(outcome, session.endpoint.url)
+            if not isinstance(outcome, Delivered):
+                differences.append(Difference(key, entry.new, f"could not be read: {outcome.reason}"))
+                continue
+            checked += 1
+            if outcome.result["status"] != "found":
+                differences.append(Difference(key, entry.new, f"MC answers {outcome.result['status']}"))
+                continue
+            named_by = entry.new if entry.marks_made else None
+            comparison = compare(row, outcome.result, outcome.reply, named_by_mark=named_by)
+            count = outcome.result.get("replayCount")
+            if isinstance(comparison, Mismatch):
+                differences.append(Difference(key, entry.new, f"differs at {comparison.path}"))
+            elif not isinstance(count, int | float) or count < entry.marks_made:
+                differences.append(
+                    Difference(key, entry.new, f"MC counts {count} replays, {entry.marks_made} were made")
+                )
+            else:
+                equal += 1
+                bytes_equal += comparison.bytes_equal
+    code = _code(expected, checked, equal, missing)
+    return VerifyReport(
+        run=run,
+        verdict="proved" if code is ExitCode.PROVED else "difference" if code is ExitCode.DIFFERENCE else "refused",
+        exit_code=int(code),
+        at=at,
+        expected=expected,
+        checked=checked,
+        equal=equal,
+        bytes_equal=bytes_equal,
+        missing=missing,
+        differences=differences,
+        next_steps=_next_steps(code),
+    )
+
+
+def _code(expected: int, checked: int, equal: int, missing: int) -> ExitCode:
+    if checked != equal:
+        return ExitCode.DIFFERENCE
+    if missing or checked != expected:
+        return ExitCode.REFUSED
+    return ExitCode.PROVED
+
+
+def _next_steps(code: ExitCode) -> list[str]:
+    match code:
+        case ExitCode.PROVED:
+            return ["land it: nl-cutover cut CHECKOUT... -- COMMAND"]
+        case ExitCode.REFUSED:
+            return ["bring the missing rows over: give the `nl-cutover migrate` command again"]
+        case _:
+            return [
+                "do not land; look at each difference under the identity that saved: another identity reads not-found"
+            ]
