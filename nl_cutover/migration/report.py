@@ -10,6 +10,7 @@ from ..custody.reading import Counts, LedgerReader, Odd
 from ..errors import CutoverError
 from ..verdicts import ExitCode
 from .plan import Loss
+from .words import verdict_word
 
 SCHEMA = "nl-cutover/run/1"
 
@@ -99,18 +100,6 @@ def exit_code(archives: Archives, marks: Marks, telemetry: TelemetryCounts, stop
     if open_rows or marks.made < marks.wanted or marks.unknown or stopped is not None:
         return ExitCode.PARTIAL
     return ExitCode.REFUSED if telemetry.left else ExitCode.PROVED
-
-
-def verdict_word(code: ExitCode) -> str:
-    words = {
-        ExitCode.PROVED: "proved",
-        ExitCode.REFUSED: "refused",
-        ExitCode.PARTIAL: "partial",
-        ExitCode.DIFFERENCE: "difference",
-        ExitCode.INTERRUPTED: "interrupted",
-        ExitCode.CREDENTIALS: "credentials",
-    }
-    return words.get(code, "failed")
 
 
 def next_steps(code: ExitCode, archives: Archives, marks: Marks, telemetry: TelemetryCounts) -> list[str]:

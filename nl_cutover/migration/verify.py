@@ -1,12 +1,12 @@
 """Verification that owes nothing to the run: source rows, the id map and MC are compared anew.
 
-It imports neither the run nor the ledger's writer. What it cannot see: telemetry (write-only by contract), anything that
-MC holds under another identity, archives that MC holds beyond the map, and rows that reach the host after the snapshot.
+It imports neither the run nor the ledger's writer. What it cannot see: telemetry (write-only by contract), anything
+that MC holds under another identity or beyond the map, and rows that reach the host after the snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -19,6 +19,7 @@ from ..ingress.session import Session
 from ..verdicts import Delivered, ExitCode, Mismatch, NotSent
 from .progress import Progress
 from .source import Source
+from .words import verdict_word
 
 SCHEMA = "nl-cutover/verify/1"
 
@@ -57,13 +58,13 @@ def verify(
     run: str,
     at: str,
     progress: Progress,
-    lookup: Callable[[Mapping[str, Mapped], str], Mapped | None] = lambda m, key: m.get(key),
 ) -> VerifyReport:
     """Read every archive of the snapshots back from MC and compare. Raises when the ingress ends the reading."""
     operations = Operations(session)
     expected = checked = equal = bytes_equal = missing = 0
     differences: list[Difference] = []
     seen: set[str] = set()
+    progress.stage("verify", len(mapped))
     for store in source.stores.values():
         for row in source.rows(store, ARCHIVES):
             key = key_text(row.key, row.digest)
@@ -72,7 +73,7 @@ def verify(
             seen.add(key)
             expected += 1
             progress.advance()
-            entry = lookup(mapped, key)
+            entry = mapped.get(key)
             if entry is None or entry.content_digest != row.content_digest:
                 missing += 1
                 what = "not in the id map" if entry is None else "changed on the host since it was saved"
@@ -103,7 +104,7 @@ def verify(
     code = _code(expected, checked, equal, missing)
     return VerifyReport(
         run=run,
-        verdict="proved" if code is ExitCode.PROVED else "difference" if code is ExitCode.DIFFERENCE else "refused",
+        verdict=verdict_word(code),
         exit_code=int(code),
         at=at,
         expected=expected,
@@ -119,9 +120,9 @@ def verify(
 def _code(expected: int, checked: int, equal: int, missing: int) -> ExitCode:
     if checked != equal:
         return ExitCode.DIFFERENCE
-    if missing or checked != expected:
-        return ExitCode.REFUSED
-    return ExitCode.PROVED
+    if checked + missing != expected:
+        return ExitCode.PARTIAL
+    return ExitCode.REFUSED if missing else ExitCode.PROVED
 
 
 def _next_steps(code: ExitCode) -> list[str]:
@@ -130,6 +131,8 @@ def _next_steps(code: ExitCode) -> list[str]:
             return ["land it: nl-cutover cut CHECKOUT... -- COMMAND"]
         case ExitCode.REFUSED:
             return ["bring the missing rows over: give the `nl-cutover migrate` command again"]
+        case ExitCode.PARTIAL:
+            return ["some archives could not be read: give `nl-cutover verify` again"]
         case _:
             return [
                 "do not land; look at each difference under the identity that saved: another identity reads not-found"

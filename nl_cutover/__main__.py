@@ -1,0 +1,3 @@
+from nl_cutover.cli import main
+
+main()

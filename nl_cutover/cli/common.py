@@ -1,0 +1,109 @@
+"""What every verb shares: its options, its formats, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, assert_never
+
+import typer
+
+from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
+
+if TYPE_CHECKING:
+    from ..ingress.endpoint import Endpoint
+    from ..output.documents import Document
+    from .settings import Settings
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+Checkouts = Annotated[
+    list[Path] | None, typer.Argument(help="Neo checkouts (or store files).", show_default=False, metavar="CHECKOUT...")
+]
+Roots = Annotated[list[Path] | None, typer.Option("--root", help="Find checkouts below this folder.", metavar="DIR")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Settings file.  [default: nl-cutover.toml if there]", metavar="FILE")
+]
+CustodyOption = Annotated[
+    Path | None,
+    typer.Option("--custody", help="Where the ledger and the receipts are.  [default: user state]", metavar="DIR"),
+]
+UrlOption = Annotated[str | None, typer.Option("--url", help=f"The ingress.  [default: {DEFAULT_URL}]")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token-env", help=f"Environment slot of the bearer token.  [default: {DEFAULT_TOKEN_ENV}]", metavar="NAME"
+    ),
+]
+PlaneOption = Annotated[
+    str | None, typer.Option("--plane", help=f"The plane to expect, or `any`.  [default: {PLANE_ID}]", metavar="ID")
+]
+OwnerOption = Annotated[
+    str | None,
+    typer.Option("--owner", help="Whose all archives will be, if they have several writers.", metavar="NAME"),
+]
+CleartextOption = Annotated[
+    bool, typer.Option("--allow-cleartext", help="Let the token travel over http to another host.")
+]
+ExpectOption = Annotated[
+    int | None, typer.Option("--expect-checkouts", help="Refuse unless exactly N are found.", metavar="N", min=1)
+]
+AbsentOption = Annotated[
+    bool, typer.Option("--allow-absent", help="Take checkouts that reach no store for what they are.")
+]
+ClosedOption = Annotated[
+    bool, typer.Option("--closed", help="State that store files given as arguments were cleanly closed.")
+]
+
+
+def endpoint(settings: Settings, *, cleartext: bool) -> Endpoint:
+    """The ingress with the token of its slot. The token is kept for the redactor."""
+    from ..ingress.endpoint import Endpoint, token_from_environment
+
+    return Endpoint(settings.url, token_from_environment(os.environ, settings.token_env), cleartext=cleartext)
+
+
+def finish(report: Any, document: Document, form: Format) -> NoReturn:
+    """Print the report and end with its exit code, which printing cannot change."""
+    from ..output.documents import as_markdown, as_table
+    from ..output.json import as_json
+
+    match form:
+        case Format.TABLE:
+            text = as_table(document)
+        case Format.MARKDOWN:
+            text = as_markdown(document)
+        case Format.JSON:
+            text = as_json(report)
+        case _:
+            assert_never(form)
+    say(text)
+    raise typer.Exit(document.exit_code)
+
+
+def say(text: str) -> None:
+    """Write to stdout; a reader that went away is no reason to fail."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except UnicodeEncodeError:
+        sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "ascii", "backslashreplace"))
+        sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    try:
+        sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        sys.stderr.flush()
+    except (BrokenPipeError, UnicodeEncodeError):
+        pass

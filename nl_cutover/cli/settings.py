@@ -1,0 +1,98 @@
+"""Settings: flags before `nl-cutover.toml` before defaults. A token is never a setting, only the name of its slot."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
+from ..errors import UsageError
+
+CONFIG_NAME = "nl-cutover.toml"
+
+
+class ConfiguredCheckout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    seat: str | None = None
+
+
+class ConfiguredPlane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str = PLANE_ID
+    data_root: str | None = None
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`nl-cutover.toml`. Relative paths are taken from the file's folder."""
+
+    url: str = DEFAULT_URL
+    token_env: str = DEFAULT_TOKEN_ENV
+    custody: str | None = None
+    owner: str | None = None
+    plane: ConfiguredPlane = ConfiguredPlane()
+    checkouts: list[ConfiguredCheckout | str] = []
+    roots: list[str] = []
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a verb works with."""
+
+    url: str
+    token_env: str
+    custody: Path
+    owner: str | None
+    plane_id: str
+    data_root: str | None
+    checkouts: list[tuple[Path, str | None]]
+    roots: list[Path]
+
+
+def load(
+    *,
+    config: Path | None,
+    checkouts: list[Path] | None = None,
+    roots: list[Path] | None = None,
+    url: str | None = None,
+    token_env: str | None = None,
+    custody: Path | None = None,
+    owner: str | None = None,
+    plane: str | None = None,
+) -> Settings:
+    """Merge flags over the configuration file. Raises UsageError naming the file and the key."""
+    from ..custody.directory import default_custody
+
+    path = config if config is not None else Path(CONFIG_NAME)
+    read = _read(path) if config is not None or path.is_file() else Config()
+    base = path.parent
+    listed = [(p, None) for p in checkouts] if checkouts else []
+    found = [Path(r) for r in roots] if roots else []
+    if not listed and not found:
+        listed = [(base / c, None) if isinstance(c, str) else (base / c.path, c.seat) for c in read.checkouts]
+        found = [base / r for r in read.roots]
+    return Settings(
+        url=url or read.url,
+        token_env=token_env or read.token_env,
+        custody=custody or (base / read.custody if read.custody else default_custody()),
+        owner=owner or read.owner,
+        plane_id=plane or read.plane.id,
+        data_root=read.plane.data_root,
+        checkouts=listed,
+        roots=found,
+    )
+
+
+def _read(path: Path) -> Config:
+    try:
+        raw: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        return msgspec.convert(raw, Config)
+    except OSError as error:
+        raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"the configuration {path} is not TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"the configuration {path} holds something unknown: {error}",
+            "known: url, token_env, custody, owner, roots, checkouts (paths, or {seat, path}), plane {id, data_root}",
+        ) from None

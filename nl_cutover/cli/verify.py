@@ -1,0 +1,59 @@
+"""`nl-cutover verify`."""
+
+from __future__ import annotations
+
+from .common import (
+    Checkouts,
+    CleartextOption,
+    ClosedOption,
+    ConfigOption,
+    CustodyOption,
+    ExpectOption,
+    Format,
+    FormatOption,
+    PlaneOption,
+    Roots,
+    TokenOption,
+    UrlOption,
+    endpoint,
+    finish,
+)
+
+
+def verify(
+    checkouts: Checkouts = None,
+    root: Roots = None,
+    url: UrlOption = None,
+    token_env: TokenOption = None,
+    plane: PlaneOption = None,
+    allow_cleartext: CleartextOption = False,
+    expect_checkouts: ExpectOption = None,
+    closed: ClosedOption = False,
+    custody: CustodyOption = None,
+    config: ConfigOption = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Compare every archive of the stores with what Memory Core gives back, anew. Telemetry cannot be read back."""
+    from ..ingress.session import Session
+    from ..migration.checking import verify_run
+    from ..output.progress import progress
+    from ..output.views import verify_document
+    from .measuring import measured, now_ms
+    from .settings import load
+
+    settings = load(
+        config=config, checkouts=checkouts, roots=root, url=url, token_env=token_env, custody=custody, plane=plane
+    )
+    target = endpoint(settings, cleartext=allow_cleartext)
+    report = measured(settings, expect=expect_checkouts, closed=closed, control=True)
+    with progress() as watched, Session(target) as session:
+        result = verify_run(
+            report,
+            custody=settings.custody,
+            session=session,
+            expected_plane=settings.plane_id,
+            expected_root=settings.data_root,
+            clock=now_ms,
+            progress=watched,
+        )
+    finish(result, verify_document(result), format)

@@ -1,0 +1,1 @@
+"""The guarded moment in which the landing command runs."""

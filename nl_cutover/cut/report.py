@@ -1,0 +1,43 @@
+"""What a cut came to."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA = "nl-cutover/cut/1"
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """The landing command: its words and the tail of its output, both redacted. `exit_code` is negative for a signal."""
+
+    words: str
+    exit_code: int
+    output_tail: str
+    seconds: float
+
+
+class StoreCut(msgspec.Struct, frozen=True):
+    """Rows as counted under the lock. `seal`: planted | removed | none."""
+
+    id: str
+    path: str
+    archives: int | None
+    actions: int | None
+    unaccounted: int
+    seal: str
+
+
+class CutReport(msgspec.Struct, frozen=True):
+    """`nl-cutover/cut/1`. `reasons` say why a cut was refused or undone; empty when it landed."""
+
+    verdict: str
+    exit_code: int
+    at: str
+    host: str
+    stores: list[StoreCut]
+    command: CommandResult | None
+    seals: str
+    reasons: list[str]
+    next_steps: list[str]
+    receipt: str | None = None
+    schema: str = SCHEMA

@@ -1,0 +1,57 @@
+"""A verification with its receipt: snapshot, id map, ingress. Like `verify`, it owes nothing to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ..custody import receipts
+from ..custody.reading import LedgerReader
+from ..errors import CustodyError
+from ..ingress.preflight import preflight
+from ..ingress.session import Session
+from ..stores.measurement import Report
+from .preparing import measured_facts, source_of, tool_facts, utc
+from .progress import Progress
+from .verify import VerifyReport, verify
+
+
+def verify_run(
+    report: Report,
+    *,
+    custody: Path,
+    session: Session,
+    expected_plane: str,
+    expected_root: str | None,
+    clock: Callable[[], int],
+    progress: Progress,
+) -> VerifyReport:
+    """Verify the run of a custody directory against its stores and its plane. Raises CutoverError."""
+    with LedgerReader(custody) as reader:
+        run = reader.run()
+        if run is None:
+            raise CustodyError(f"custody {custody} holds no run", "begin one with: nl-cutover migrate")
+        mapped = {entry.old: entry for entry in reader.id_map()}
+    with source_of(report) as source:
+        plane = preflight(session, expected_plane=expected_plane, expected_root=expected_root)
+        result = verify(source, mapped, session, run=run["id"], at=utc(clock()), progress=progress)
+    link = receipts.write(
+        custody,
+        "verify",
+        {
+            "schema": "nl-cutover/receipt/1",
+            "run": run["id"],
+            "at": result.at,
+            "tool": tool_facts(),
+            "plane": msgspec.to_builtins(plane),
+            "measured": measured_facts(report),
+            "outcome": {
+                key: value
+                for key, value in msgspec.to_builtins(result).items()
+                if key not in ("schema", "run", "at", "receipt", "next_steps")
+            },
+        },
+    )
+    return msgspec.structs.replace(result, receipt=str(link.path))

@@ -1,0 +1,201 @@
+"""Each report as a document. Nothing is computed here: a view only chooses what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from .. import __version__
+from ..cut.report import CutReport
+from ..migration.plan import Loss, Plan
+from ..migration.report import RunReport
+from ..migration.verify import VerifyReport
+from ..stores.verdict import MeasureReport
+from ..verdicts import ExitCode
+from .documents import Document, Table, shorten
+
+_SHOWN = 20  # rows of a list; --format json has them all
+
+
+class _Ends(Protocol):
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def exit_code(self) -> int: ...
+
+
+def _document(
+    title: str,
+    report: _Ends,
+    facts: Sequence[tuple[str, str]],
+    tables: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+    next_steps: Sequence[str] = (),
+) -> Document:
+    code = ExitCode(report.exit_code)
+    return Document(
+        title=f"nl-cutover {title}",
+        verdict=report.verdict,
+        exit_code=report.exit_code,
+        meaning=code.meaning,
+        facts=[*facts, ("tool", f"nl-cutover {__version__}")],
+        tables=[table for table in tables if table.rows],
+        notes=list(notes),
+        next_steps=list(next_steps),
+    )
+
+
+def measure_document(report: MeasureReport) -> Document:
+    """Checkouts, stores and both tables of each; a dash where there is no number."""
+    checkouts = [[c.seat, c.state, c.store or "-", c.path, c.reason] for c in report.checkouts]
+    tables = [
+        [
+            t.name,
+            store.id,
+            t.state,
+            "-" if t.rows is None else str(t.rows),
+            t.zero or "-",
+            "-" if t.unaccounted is None else str(t.unaccounted),
+            t.reason or "",
+        ]
+        for store in report.stores
+        for t in store.tables
+    ]
+    stores = [
+        [
+            s.id,
+            shorten(s.path, 60),
+            str(len(s.aliases)),
+            s.open_mode or "-",
+            s.journal_mode or "-",
+            "-" if s.wal_bytes is None else str(s.wal_bytes),
+            s.holders.words,
+        ]
+        for s in report.stores
+    ]
+    totals = report.totals
+    facts = [
+        ("host", report.host),
+        ("at", report.at),
+        ("checkouts", str(len(report.checkouts))),
+        ("stores", str(len(report.stores))),
+        ("measured rows", f"{totals.archives} archives, {totals.actions} actions"),
+        ("unaccounted", str(totals.unaccounted)),
+        ("unmeasurable", str(totals.unmeasurable)),
+        ("control", report.control),
+    ]
+    return _document(
+        "measure",
+        report,
+        facts,
+        [
+            Table("tables", ["table", "store", "state", "rows", "zero", "unaccounted", "reason"], tables),
+            Table("stores", ["store", "path", "names", "opened", "journal", "wal bytes", "held by"], stores),
+            Table("checkouts", ["seat", "state", "store", "path", "reason"], checkouts),
+        ],
+        [*report.warnings, *(f"{s.id}: {warning}" for s in report.stores for warning in s.warnings)],
+        report.next_steps,
+    )
+
+
+def _losses(losses: Sequence[Loss]) -> Table:
+    return Table("losses", ["what", "count", "in words"], [[x.kind, str(x.count), x.sentence] for x in losses])
+
+
+def plan_document(plan: Plan) -> Document:
+    class Ends:
+        verdict = "blocked" if plan.blockers else "ready"
+        exit_code = int(ExitCode.REFUSED if plan.blockers else ExitCode.PROVED)
+
+    facts = [
+        ("digest", plan.digest),
+        ("owner", f"{plan.owner or '-'}{' (one owner for all, stated)' if plan.owner_stated else ''}"),
+        ("archives", f"{plan.archives_to_send} of {plan.archives} to send, {plan.duplicates} twice on the host"),
+        ("replays", f"{plan.marks} carried as {plan.replays}"),
+        ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {plan.actions} actions to send"),
+    ]
+    refused = [[row.key, row.table, row.store, row.reason] for row in plan.refused[:_SHOWN]]
+    more = [f"{len(plan.refused) - _SHOWN} more refused rows"] if len(plan.refused) > _SHOWN else []
+    steps = (
+        ["mend what blocks the plan, then make it anew"]
+        if plan.blockers
+        else ["write it down: nl-cutover plan CHECKOUT... --out plan.json", "run it: nl-cutover migrate --plan plan.json"]
+    )
+    return _document(
+        "plan",
+        Ends(),
+        facts,
+        [_losses(plan.losses), Table("refused", ["key", "table", "store", "reason"], refused)],
+        [*(f"blocked: {reason}" for reason in plan.blockers), *plan.notes, *more],
+        steps,
+    )
+
+
+def run_document(report: RunReport) -> Document:
+    a, m, t = report.archives, report.marks, report.telemetry
+    facts = [
+        ("run", report.run),
+        ("at", report.at),
+        ("plane", f"{report.plane or '-'} at {report.url}"),
+        ("owner", report.owner or "-"),
+        (
+            "archives",
+            f"{a.confirmed} of {a.rows} confirmed, {a.refused} refused, {a.unknown} unknown, {a.pending} pending, "
+            f"{a.differs} different",
+        ),
+        ("marks", f"{m.made} of {m.wanted} made, {m.unknown} archives unknown"),
+        (
+            "telemetry",
+            f"{t.admitted} of {t.rows} admitted, {t.refused} refused, {t.left} left, {t.discarded} discarded, "
+            f"{t.unknown} unknown, {t.pending} pending",
+        ),
+        ("sent now", f"{report.sent} writing calls"),
+        ("receipt", report.receipt or "-"),
+    ]
+    odd = [[o.key, o.kind, o.state, o.reason] for o in report.odd[:_SHOWN]]
+    notes = [report.stopped] if report.stopped else []
+    notes += [f"{len(report.odd) - _SHOWN} more such rows"] if len(report.odd) > _SHOWN else []
+    return _document(
+        "run",
+        report,
+        facts,
+        [_losses(report.losses), Table("not where they belong", ["key", "what", "state", "reason"], odd)],
+        notes,
+        report.next_steps,
+    )
+
+
+def verify_document(report: VerifyReport) -> Document:
+    facts = [
+        ("run", report.run),
+        ("at", report.at),
+        ("archives", f"{report.expected} expected, {report.checked} checked, {report.equal} equal"),
+        ("equal to the byte", str(report.bytes_equal)),
+        ("missing", str(report.missing)),
+        ("not seen", "telemetry, other identities, rows that came after the snapshot"),
+        ("receipt", report.receipt or "-"),
+    ]
+    rows = [[d.old, d.new or "-", d.what] for d in report.differences[:_SHOWN]]
+    return _document("verify", report, facts, [Table("differences", ["old id", "new id", "what"], rows)], (), report.next_steps)
+
+
+def cut_document(report: CutReport) -> Document:
+    facts = [
+        ("at", report.at),
+        ("host", report.host),
+        ("command", report.command.words if report.command else "-"),
+        ("command exit", "-" if report.command is None else str(report.command.exit_code)),
+        ("seals", report.seals),
+        ("receipt", report.receipt or "-"),
+    ]
+    rows = [
+        [s.id, shorten(s.path, 60), str(s.archives), str(s.actions), str(s.unaccounted), s.seal] for s in report.stores
+    ]
+    return _document(
+        "cut",
+        report,
+        facts,
+        [Table("stores", ["store", "path", "archives", "actions", "unaccounted", "seal"], rows)],
+        report.reasons,
+        report.next_steps,
+    )
