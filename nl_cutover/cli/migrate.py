@@ -70,7 +70,7 @@ def migrate(
     policy = policy_of(telemetry, replays, settings.owner)
     target = endpoint(settings, cleartext=allow_cleartext)
     acknowledged = None if plan is None else _digest_in(plan)
-    report = measured(settings, expect=expect_checkouts, closed=closed, control=True)
+    report = measured(settings, expect=expect_checkouts, closed=closed)
     with progress() as watched:
         result = run_migration(
             report,

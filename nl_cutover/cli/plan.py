@@ -47,7 +47,8 @@ def plan(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Say what a migration would send, refuse and lose. Sends nothing; needs no ingress."""
-    from ..migration.job import make_plan, source_of
+    from ..migration.plan import build_plan
+    from ..migration.preparing import source_of
     from ..output.json import as_json
     from ..output.views import plan_document
     from .measuring import measured, now_ms
@@ -57,7 +58,7 @@ def plan(
     policy = policy_of(telemetry, replays, settings.owner)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with source_of(report) as source:
-        made = make_plan(source, policy, now_ms())
+        made = build_plan(source, policy, now_ms=now_ms())
     if out is not None:
         from ..errors import UsageError
 

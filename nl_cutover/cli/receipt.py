@@ -14,7 +14,9 @@ app = typer.Typer(help="Read the receipts of a custody directory.", no_args_is_h
 
 @app.command("show")
 def show(
-    number: Annotated[int | None, typer.Argument(help="Which receipt.  [default: the last]", show_default=False)] = None,
+    number: Annotated[
+        int | None, typer.Argument(help="Which receipt.  [default: the last]", show_default=False)
+    ] = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,

@@ -66,15 +66,15 @@ def load(
     path = config if config is not None else Path(CONFIG_NAME)
     read = _read(path) if config is not None or path.is_file() else Config()
     base = path.parent
-    listed = [(p, None) for p in checkouts] if checkouts else []
-    found = [Path(r) for r in roots] if roots else []
+    listed: list[tuple[Path, str | None]] = [(p, None) for p in checkouts or []]
+    found = list(roots or [])
     if not listed and not found:
         listed = [(base / c, None) if isinstance(c, str) else (base / c.path, c.seat) for c in read.checkouts]
         found = [base / r for r in read.roots]
     return Settings(
         url=url or read.url,
         token_env=token_env or read.token_env,
-        custody=custody or (base / read.custody if read.custody else default_custody()),
+        custody=(custody or (base / read.custody if read.custody else default_custody())).absolute(),
         owner=owner or read.owner,
         plane_id=plane or read.plane.id,
         data_root=read.plane.data_root,

@@ -45,7 +45,7 @@ def verify(
         config=config, checkouts=checkouts, roots=root, url=url, token_env=token_env, custody=custody, plane=plane
     )
     target = endpoint(settings, cleartext=allow_cleartext)
-    report = measured(settings, expect=expect_checkouts, closed=closed, control=True)
+    report = measured(settings, expect=expect_checkouts, closed=closed)
     with progress() as watched, Session(target) as session:
         result = verify_run(
             report,

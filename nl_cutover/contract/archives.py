@@ -75,16 +75,16 @@ def _save_call(row: Row) -> SaveCall | Refused:
     )
 
 
-def compare(row: Row, found: Any, reply: bytes, *, named_by_mark: str | None = None) -> Comparison:
+def compare(row: Row, found: dict[str, Any], reply: bytes, *, named_by_mark: str | None = None) -> Comparison:
     """Compare a `found` answer of `get_nl_transaction` with its source row.
 
     `found` is the parsed answer, `reply` the bytes that it came in. `named_by_mark` is the archive id when marks were
-    made on an unnamed archive: MC then answers the id as its name (neo#16202, GraphService.upsertNode).
+    made on an unnamed archive: newer servers then answer the id as its name (neo#16202, GraphService.upsertNode).
     """
     expected = _expected(row)
-    if expected["name"] is None:
+    if expected["name"] is None and named_by_mark is not None and found.get("name") == named_by_mark:
         expected["name"] = named_by_mark
-    actual = {key: found.get(key) for key in COMPARED} if isinstance(found, dict) else {}
+    actual = {key: found.get(key) for key in COMPARED}
     expected_digest, actual_digest = js.digest(expected), js.digest(actual)
     if expected_digest != actual_digest:
         return Mismatch(js.first_difference(expected, actual) or "$", expected_digest, actual_digest)

@@ -133,3 +133,12 @@ def key_text(value: Value, digest: str) -> str:
             return f"~blob:{value.hex()}"
         case _:
             return f"~{type(value).__name__}:{value!r}"
+
+
+def key_of_text(text: str) -> str:
+    """The text key that `key_text` put into words. Raises ValueError for keys that are not text."""
+    if text.startswith("~text:"):
+        return bytes.fromhex(text.removeprefix("~text:")).decode("utf-8")
+    if text.startswith("~"):
+        raise ValueError("not a text key")
+    return text

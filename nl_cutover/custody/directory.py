@@ -24,7 +24,7 @@ def default_custody() -> Path:
 
 def exists(directory: Path) -> bool:
     """Whether a run has begun here. Raises CustodyError when its ledger is gone: nothing ever starts over."""
-    begun = (directory / MARKER).exists() or any((directory / RECEIPTS).glob("*.json"))
+    begun = (directory / MARKER).exists()
     if begun and not (directory / LEDGER).exists():
         raise CustodyError(
             f"the ledger {directory / LEDGER} is missing, but a run was begun here",

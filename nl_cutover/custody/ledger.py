@@ -35,7 +35,6 @@ class RunFacts(msgspec.Struct, frozen=True):
     data_root: str | None
     owner: str | None
     plan_digest: str | None = None
-    verified_at: int | None = None  # ms since epoch
 
 
 class ArchiveEntry(msgspec.Struct, frozen=True):
@@ -111,7 +110,7 @@ class Ledger:
 
     @property
     def run(self) -> RunFacts | None:
-        rows = self.read("SELECT id, created_at, url, plane_id, data_root, owner, plan_digest, verified_at FROM run")
+        rows = self.read("SELECT id, created_at, url, plane_id, data_root, owner, plan_digest FROM run")
         return RunFacts(*rows[0]) if rows else None
 
     def begin(self, facts: RunFacts) -> RunFacts:
@@ -148,14 +147,11 @@ class Ledger:
                 )
         self.commit(
             Change(
-                "UPDATE run SET plan_digest = ?, owner = coalesce(owner, ?), verified_at = NULL",
+                "UPDATE run SET plan_digest = ?, owner = coalesce(owner, ?)",
                 (facts.plan_digest, facts.owner),
             )
         )
         return msgspec.structs.replace(known, plan_digest=facts.plan_digest, owner=known.owner or facts.owner)
-
-    def verified(self) -> None:
-        self.commit(Change("UPDATE run SET verified_at = ?", (self._clock(),)))
 
     # rows come in ----------------------------------------------------------------------------------------------------
 

@@ -90,6 +90,11 @@ class LedgerReader:
             dict(ask("SELECT state, count(*) FROM actions GROUP BY state").fetchall()),
         )
 
+    def custodians(self) -> list[str]:
+        """Whose the archives are, as MC itself says; empty where it does not say."""
+        asked = "SELECT DISTINCT custodian FROM archives WHERE custodian IS NOT NULL ORDER BY custodian"
+        return [name for (name,) in self._connection.execute(asked)]
+
     def id_map(self) -> Iterator[Mapped]:
         """Every archive that MC is known to hold, by old id."""
         for row in self._connection.execute(

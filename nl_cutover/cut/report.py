@@ -8,7 +8,7 @@ SCHEMA = "nl-cutover/cut/1"
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """The landing command: its words and the tail of its output, both redacted. `exit_code` is negative for a signal."""
+    """The landing command: its words and the tail of its output, redacted. `exit_code` is negative for a signal."""
 
     words: str
     exit_code: int
@@ -27,9 +27,10 @@ class StoreCut(msgspec.Struct, frozen=True):
     seal: str
 
 
-class CutReport(msgspec.Struct, frozen=True):
+class CutReport(msgspec.Struct, frozen=True, kw_only=True):
     """`nl-cutover/cut/1`. `reasons` say why a cut was refused or undone; empty when it landed."""
 
+    schema: str = SCHEMA
     verdict: str
     exit_code: int
     at: str
@@ -40,4 +41,3 @@ class CutReport(msgspec.Struct, frozen=True):
     reasons: list[str]
     next_steps: list[str]
     receipt: str | None = None
-    schema: str = SCHEMA

@@ -12,7 +12,7 @@ from ..custody.reading import LedgerReader
 from ..errors import CustodyError
 from ..ingress.preflight import preflight
 from ..ingress.session import Session
-from ..stores.measurement import Report
+from ..stores.report import Report
 from .preparing import measured_facts, source_of, tool_facts, utc
 from .progress import Progress
 from .verify import VerifyReport, verify

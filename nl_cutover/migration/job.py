@@ -18,7 +18,7 @@ from ..custody.reading import LedgerReader
 from ..errors import RefusedError
 from ..ingress.preflight import Plane, preflight
 from ..ingress.session import Session
-from ..stores.measurement import Report
+from ..stores.report import Report
 from .plan import Plan, build_plan
 from .policy import Policy
 from .preparing import measured_facts, source_of, tool_facts, utc
@@ -26,12 +26,6 @@ from .progress import Progress
 from .report import RunReport, report_from_ledger
 from .run import Run, RunOutcome
 from .source import Source
-
-
-def make_plan(
-    source: Source, policy: Policy, now_ms: int, entry: Callable[[ArchiveEntry | ActionEntry], None] | None = None
-) -> Plan:
-    return build_plan(source, policy, now_ms=now_ms, entry=entry or (lambda _: None))
 
 
 def migrate(
@@ -52,7 +46,7 @@ def migrate(
     `acknowledged` is the digest of the plan that the operator read, or None. Raises CutoverError.
     """
     with source_of(report) as source, _Spool() as spool:
-        plan = make_plan(source, policy, clock(), spool.add)
+        plan = build_plan(source, policy, now_ms=clock(), entry=spool.add)
         if plan.blockers:
             raise RefusedError("; ".join(plan.blockers), "nothing was sent; `nl-cutover plan` shows the whole plan")
         if acknowledged is not None and acknowledged != plan.digest:

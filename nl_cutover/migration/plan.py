@@ -51,9 +51,10 @@ class StorePlan(msgspec.Struct, frozen=True):
     actions: TablePlan
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`digest` covers everything but itself and `notes`, which depend on the hour."""
 
+    schema: str = SCHEMA
     stores: list[StorePlan]
     owner: str | None
     owner_stated: bool
@@ -70,7 +71,6 @@ class Plan(msgspec.Struct, frozen=True):
     losses: list[Loss]
     blockers: list[str]
     notes: list[str]
-    schema: str = SCHEMA
     digest: str = ""
 
 
@@ -142,7 +142,7 @@ def _store_plan(
             rows += 1
             entry(take(row, digest, store, policy, tally, now_ms))
         tables[table] = TablePlan(rows, running.hexdigest())
-    return StorePlan(store.id, store.store_path, tables[ARCHIVES], tables[ACTIONS])
+    return StorePlan(store.id, store.path, tables[ARCHIVES], tables[ACTIONS])
 
 
 def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _Tally, _: int) -> ArchiveEntry:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..contract.rows import TABLES
 from ..errors import UnmeasurableError
-from ..stores.measurement import Report, StoreReport
+from ..stores.report import Report
 from ..stores.snapshot import snapshot
 from .source import Source, SourceStore
 
@@ -51,15 +50,9 @@ def source_of(report: Report) -> Iterator[Source]:
     """Private snapshots of the measured stores, gone afterwards. Raises UnmeasurableError when one cannot be taken."""
     require_measured(report)
     with tempfile.TemporaryDirectory(prefix="nl-cutover-") as name:
-        stores = [_snapshot(store, Path(name)) for store in report.stores]
+        stores = [SourceStore(store.path, snapshot(store, Path(name))) for store in report.stores]
         with Source(stores) as source:
             yield source
-
-
-def _snapshot(store: StoreReport, directory: Path) -> SourceStore:
-    taken = snapshot(store, directory)
-    tables = tuple(t.name for t in store.tables if t.state == "measured" and t.name in TABLES)
-    return SourceStore(store.id, store.path, taken.path, tables)
 
 
 def measured_facts(report: Report) -> dict[str, Any]:

@@ -42,9 +42,10 @@ class TelemetryCounts(msgspec.Struct, frozen=True):
     pending: int = 0
 
 
-class RunReport(msgspec.Struct, frozen=True):
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """`nl-cutover/run/1`. `stopped` says why a run ended early; `odd` lists the rows that are not where they belong."""
 
+    schema: str = SCHEMA
     run: str
     verdict: str
     exit_code: int
@@ -59,11 +60,11 @@ class RunReport(msgspec.Struct, frozen=True):
     url: str
     plane: str | None = None
     owner: str | None = None
+    custodians: list[str] = []
     plan_digest: str | None = None
     sent: int = 0
     stopped: str | None = None
     odd: list[Odd] = []
-    schema: str = SCHEMA
 
 
 def summarize(counts: Counts) -> tuple[Archives, Marks, TelemetryCounts]:
@@ -134,6 +135,7 @@ def report_from_ledger(
         run = reader.run() or {}
         archives, marks, telemetry = summarize(reader.counts())
         odd = reader.odd()
+        custodians = reader.custodians()
     code = exit_code(archives, marks, telemetry, stopped)
     return RunReport(
         run=run.get("id", ""),
@@ -150,6 +152,7 @@ def report_from_ledger(
         url=run.get("url", ""),
         plane=run.get("plane_id"),
         owner=run.get("owner"),
+        custodians=custodians,
         plan_digest=run.get("plan_digest"),
         sent=sent,
         stopped=None if stopped is None else stopped.message,

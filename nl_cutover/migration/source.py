@@ -5,21 +5,23 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from ..contract.rows import COLUMNS, KEY, Row, Text, key_of_text
 from ..errors import RefusedError
+from ..stores.snapshot import Snapshot, rows
 
 
 class SourceStore(msgspec.Struct, frozen=True):
-    """A store's snapshot. `tables` are the tables that it holds; `path` is the snapshot, `store_path` the store."""
+    """A store's private snapshot; `path` is the store's own, as it is shown."""
 
-    id: str
-    store_path: str
-    path: Path
-    tables: tuple[str, ...]
+    path: str
+    snapshot: Snapshot
+
+    @property
+    def id(self) -> str:
+        return self.snapshot.store
 
 
 class Source:
@@ -40,14 +42,8 @@ class Source:
             self._connections.clear()
 
     def rows(self, store: SourceStore, table: str) -> Iterator[Row]:
-        """Every row, in the byte order of its key. Flat in memory."""
-        if table not in store.tables:
-            return
-        with self._open(store) as connection:
-            for values in connection.execute(
-                f"SELECT {', '.join(COLUMNS[table])} FROM main.{table} ORDER BY CAST({KEY[table]} AS BLOB), 1, 2, 3, 4"
-            ):
-                yield Row(table, values)
+        """Every row, in the order of its key. Flat in memory."""
+        return rows(store.snapshot, table)
 
     def fetch(self, store_id: str, table: str, key: str, digest: str) -> Row:
         """The row with this key and digest. Raises RefusedError when the snapshot does not hold it."""
@@ -55,7 +51,10 @@ class Source:
         with self._lock:
             connection = self._connections.get(store_id)
             if connection is None:
-                connection = self._connections[store_id] = self._open(self.stores[store_id]).connection
+                address = self.stores[store_id].snapshot.path.absolute().as_uri() + "?mode=ro&immutable=1"
+                connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+                connection.text_factory = Text
+                self._connections[store_id] = connection
             found = connection.execute(
                 f"SELECT {columns} FROM main.{table} WHERE {KEY[table]} = ?", (key_of_text(key),)
             ).fetchall()
@@ -67,21 +66,3 @@ class Source:
 
     def holds(self, store_id: str) -> bool:
         return store_id in self.stores
-
-    def _open(self, store: SourceStore) -> _Opened:
-        connection = sqlite3.connect(
-            store.path.absolute().as_uri() + "?mode=ro&immutable=1", uri=True, check_same_thread=False
-        )
-        connection.text_factory = Text
-        return _Opened(connection)
-
-
-class _Opened:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
-        return self.connection
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()

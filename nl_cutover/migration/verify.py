@@ -32,9 +32,10 @@ class Difference(msgspec.Struct, frozen=True):
     what: str
 
 
-class VerifyReport(msgspec.Struct, frozen=True):
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """`expected` archives stand in the stores, `checked` were read from MC, `equal` of them are what they were."""
 
+    schema: str = SCHEMA
     run: str
     verdict: str
     exit_code: int
@@ -47,7 +48,6 @@ class VerifyReport(msgspec.Struct, frozen=True):
     differences: list[Difference]
     next_steps: list[str]
     receipt: str | None = None
-    schema: str = SCHEMA
 
 
 def verify(

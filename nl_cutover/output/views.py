@@ -10,7 +10,7 @@ from ..cut.report import CutReport
 from ..migration.plan import Loss, Plan
 from ..migration.report import RunReport
 from ..migration.verify import VerifyReport
-from ..stores.verdict import MeasureReport
+from ..stores.summary import MeasureReport
 from ..verdicts import ExitCode
 from .documents import Document, Table, shorten
 
@@ -69,7 +69,7 @@ def measure_document(report: MeasureReport) -> Document:
             s.open_mode or "-",
             s.journal_mode or "-",
             "-" if s.wal_bytes is None else str(s.wal_bytes),
-            s.holders.words,
+            s.holders.sentence(),
         ]
         for s in report.stores
     ]
@@ -82,7 +82,7 @@ def measure_document(report: MeasureReport) -> Document:
         ("measured rows", f"{totals.archives} archives, {totals.actions} actions"),
         ("unaccounted", str(totals.unaccounted)),
         ("unmeasurable", str(totals.unmeasurable)),
-        ("control", report.control),
+        ("control", "planted rows came back" if report.control.ok else report.control.reason),
     ]
     return _document(
         "measure",
@@ -119,7 +119,10 @@ def plan_document(plan: Plan) -> Document:
     steps = (
         ["mend what blocks the plan, then make it anew"]
         if plan.blockers
-        else ["write it down: nl-cutover plan CHECKOUT... --out plan.json", "run it: nl-cutover migrate --plan plan.json"]
+        else [
+            "write it down: nl-cutover plan CHECKOUT... --out plan.json",
+            "run it: nl-cutover migrate --plan plan.json",
+        ]
     )
     return _document(
         "plan",
@@ -138,6 +141,7 @@ def run_document(report: RunReport) -> Document:
         ("at", report.at),
         ("plane", f"{report.plane or '-'} at {report.url}"),
         ("owner", report.owner or "-"),
+        ("custodian (MC says)", ", ".join(report.custodians) or "-"),
         (
             "archives",
             f"{a.confirmed} of {a.rows} confirmed, {a.refused} refused, {a.unknown} unknown, {a.pending} pending, "
@@ -154,6 +158,8 @@ def run_document(report: RunReport) -> Document:
     ]
     odd = [[o.key, o.kind, o.state, o.reason] for o in report.odd[:_SHOWN]]
     notes = [report.stopped] if report.stopped else []
+    if report.custodians and report.custodians != [report.owner]:
+        notes.append(f"the token's identity owns the archives: {', '.join(report.custodians)}, not {report.owner}")
     notes += [f"{len(report.odd) - _SHOWN} more such rows"] if len(report.odd) > _SHOWN else []
     return _document(
         "run",
@@ -176,7 +182,8 @@ def verify_document(report: VerifyReport) -> Document:
         ("receipt", report.receipt or "-"),
     ]
     rows = [[d.old, d.new or "-", d.what] for d in report.differences[:_SHOWN]]
-    return _document("verify", report, facts, [Table("differences", ["old id", "new id", "what"], rows)], (), report.next_steps)
+    differences = Table("differences", ["old id", "new id", "what"], rows)
+    return _document("verify", report, facts, [differences], (), report.next_steps)
 
 
 def cut_document(report: CutReport) -> Document:

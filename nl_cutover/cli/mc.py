@@ -1,0 +1,99 @@
+"""`nl-cutover mc`: the reference Memory Core, and the conformance run against any Memory Core."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
+from ..errors import CredentialsError, UsageError
+from ..verdicts import ExitCode
+from .common import Format, FormatOption, complain, finish, say
+
+if TYPE_CHECKING:
+    from ..memory_core.conformance import Report
+    from ..output.documents import Document
+
+app = typer.Typer(
+    name="mc",
+    help="Serve the reference Memory Core, or compare any Memory Core with the contract.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def serve(
+    db: Annotated[Path, typer.Option(envvar="NEO_MEMORY_DB_PATH", help="The graph's SQLite file; made if absent.")],
+    token_file: Annotated[Path, typer.Option(help="One bare token, or NAME=TOKEN lines that give callers identities.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(envvar="MCP_HTTP_PORT", help="0 takes a free port.")] = 3102,
+    plane_id: Annotated[str, typer.Option(help="What the healthcheck names the plane.")] = PLANE_ID,
+    data_root: Annotated[
+        str | None,
+        typer.Option(
+            envvar="NEO_PLANE_DATA_ROOT", help="What the healthcheck names the data root. Default: from --db."
+        ),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A Host that is let in beside localhost; repeatable.")
+    ] = None,
+    busy_timeout_ms: Annotated[int, typer.Option(hidden=True)] = 5_000,
+) -> None:
+    """Serve the reference Memory Core at /mc/mcp until SIGTERM or Ctrl-C."""
+    try:
+        from ..memory_core import auth, server
+    except ImportError as absent:
+        raise UsageError(f"mc serve needs {absent.name}", "pip install 'nl-cutover[memory-core]'") from None
+    settings = server.Settings(
+        db=db,
+        tokens=auth.read_tokens(token_file),
+        data_root=data_root or str(server.default_data_root(db)),
+        host=host,
+        port=port,
+        plane_id=plane_id,
+        allowed_hosts=tuple(allowed_host or ()),
+        busy_timeout_ms=busy_timeout_ms,
+    )
+    server.serve(settings, lambda url: say(f"listening on {url}\n"))
+
+
+@app.command()
+def conformance(
+    url: Annotated[str, typer.Option(help="The MCP endpoint.")] = DEFAULT_URL,
+    token_env: Annotated[
+        str, typer.Option(help="Environment slot of the bearer token.", metavar="NAME")
+    ] = DEFAULT_TOKEN_ENV,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Compare a Memory Core with the observed contract, case by case.
+
+    It leaves a few archives and telemetry rows on that Memory Core: no operation deletes them.
+    """
+    from ..memory_core import conformance as checks
+
+    token = os.environ.get(token_env, "").strip()
+    if not token:
+        raise CredentialsError(f"{token_env} holds no token", f"put the bearer token into {token_env}")
+    complain(checks.NOTICE + "\n")
+    report = checks.Report.of(url, list(checks.run(url, token, checks.load_cases())))
+    finish(report, _document(report, everything=format is Format.TABLE), format)
+
+
+def _document(report: Report, *, everything: bool) -> Document:
+    from ..output.documents import Document, Table
+
+    shown = [finding for finding in report.findings if everything or finding.detail]
+    rows = [[finding.case, str(finding.verdict), finding.detail] for finding in shown]
+    return Document(
+        title="Conformance",
+        verdict=report.verdict,
+        exit_code=report.exit_code,
+        meaning=ExitCode(report.exit_code).meaning,
+        facts=[("url", report.url), ("cases", str(len(report.findings))), ("agree", str(report.agreed))],
+        tables=[Table("", ["case", "verdict", "detail"], rows)],
+        notes=[],
+        next_steps=[],
+    )

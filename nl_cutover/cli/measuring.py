@@ -1,0 +1,56 @@
+"""How verbs measure: the same discovery and the same reading, whatever is done with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from ..stores.report import Report
+    from .settings import Settings
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def now_iso() -> str:
+    return utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bool = False) -> Report:
+    """Discover the settings' checkouts and measure their stores; with `ledger`, against the custody's ledger."""
+    from ..custody.directory import exists
+    from ..errors import UsageError
+    from ..stores.checkouts import discover
+    from ..stores.measurement import measure
+
+    if not settings.checkouts and not settings.roots:
+        raise UsageError(
+            "no checkout is named", "name checkouts, or --root DIR, or list them in nl-cutover.toml under `checkouts`"
+        )
+    checkouts = discover(
+        [path for path, _ in settings.checkouts],
+        roots=settings.roots,
+        environ=os.environ,
+        home=Path.home(),
+        expect=expect,
+        closed=closed,
+    )
+    seats = {path.absolute(): seat for path, seat in settings.checkouts if seat is not None}
+    named = [msgspec.structs.replace(c, seat=seats.get(c.path, c.seat)) for c in checkouts]
+    if not ledger or not exists(settings.custody):
+        return measure(named, clock=utc_now, environ=os.environ)
+    from ..custody.reading import LedgerReader
+
+    with LedgerReader(settings.custody) as reader:
+        return measure(named, clock=utc_now, environ=os.environ, accounts=reader.accounts)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)

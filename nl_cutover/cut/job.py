@@ -1,0 +1,115 @@
+"""The cut with custody around it: the age of the verification before, the receipt after."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from ..custody import directory, receipts
+from ..custody.reading import LedgerReader
+from ..errors import RefusedError
+from ..migration.preparing import measured_facts, require_measured, tool_facts, utc
+from ..stores.report import Report
+from ..stores.sealing import Updates
+from ..stores.tables import Accounts
+from ..stores.verdict import verdict_of
+from ..verdicts import ExitCode
+from .command import echo_to_stderr, run_command
+from .gate import CutRequest, cut
+from .report import CutReport
+
+
+def run_cut(
+    command: Sequence[str],
+    *,
+    custody: Path,
+    url: str,
+    measured: Callable[[], Report],
+    allow_absent: bool,
+    updates: Updates,
+    create_missing: bool,
+    busy_timeout_ms: int,
+    max_age_ms: int,
+    clock: Callable[[], int],
+    redact: Callable[[str], str],
+) -> CutReport:
+    """Measure, check custody, cut, leave a receipt. Raises CutoverError when it may not even begin."""
+    report = measured()
+    require_measured(report)
+    if any(checkout.state == "absent" for checkout in report.checkouts) and not allow_absent:
+        raise RefusedError(
+            "a checkout reaches no store: a recorder would make one on first use, unsealed",
+            "leave it out, or say --allow-absent; nothing was landed",
+        )
+    run_id = None
+    accounts: Accounts = _nothing
+    reader: LedgerReader | None = None
+    if directory.exists(custody):
+        reader = LedgerReader(custody)
+        run = reader.run()
+        run_id, accounts = (run["id"] if run else None), reader.accounts
+    try:
+        if verdict_of(report, allow_absent=allow_absent) is ExitCode.PROVED and _has_rows(report):
+            _check_age(custody, clock(), max_age_ms)
+        result = cut(
+            report,
+            CutRequest(url, socket.gethostname(), updates, create_missing, busy_timeout_ms),
+            accounts=accounts,
+            land=lambda: run_command(command, echo=echo_to_stderr, redact=redact),
+            remeasure=measured,
+            at=lambda: utc(clock()),
+        )
+    finally:
+        if reader is not None:
+            reader.__exit__()
+    if run_id is None:
+        directory.create(custody)
+    link = receipts.write(
+        custody,
+        "cut",
+        {
+            "schema": "nl-cutover/receipt/1",
+            "run": run_id,
+            "at": result.at,
+            "tool": tool_facts(),
+            "measured": measured_facts(report),
+            "outcome": {
+                key: value
+                for key, value in msgspec.to_builtins(result).items()
+                if key not in ("schema", "at", "receipt", "next_steps")
+            },
+        },
+    )
+    return msgspec.structs.replace(result, receipt=str(link.path))
+
+
+def _nothing(*_: object) -> bool:
+    return False
+
+
+def _has_rows(report: Report) -> bool:
+    return any(table.rows for store in report.stores for table in store.tables)
+
+
+def _check_age(custody: Path, now_ms: int, max_age_ms: int) -> None:
+    """Raises RefusedError unless a run or a verification proved the rows no longer ago than that."""
+    proved = [
+        body["at"]
+        for link in receipts.chain(custody)
+        if link.kind in ("migrate", "verify")
+        and (body := receipts.read(link.path)[1])["outcome"]["exit_code"] == ExitCode.PROVED
+    ]
+    if not proved:
+        raise RefusedError(
+            "no receipt proves the rows that stand here", "nl-cutover verify CHECKOUT..., then cut again"
+        )
+    age = now_ms - int(datetime.fromisoformat(proved[-1]).timestamp() * 1000)
+    if age > max_age_ms:
+        raise RefusedError(
+            f"the last verification is {age // 60_000} minutes old, older than {max_age_ms // 60_000}",
+            "nl-cutover verify CHECKOUT..., then cut again",
+        )

@@ -1,0 +1,147 @@
+"""The graph: `Nodes` and `Edges` in SQLite, in front of them the process-wide node cache of the real server."""
+
+from __future__ import annotations
+
+import importlib.util
+import sqlite3
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database, Migrations
+
+from ..errors import RefusedError
+from ..resources import resource
+from .jsontext import parse, stringify
+
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_MS = 5_000
+
+Node = dict[str, Any]  # {id, label, properties: {name, description, updatedAt, ..., userId?, visibility?}}
+
+
+def open_graph(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Graph:
+    """Open or create a graph; parent folders are made.
+
+    Raises RefusedError for a file that cannot be opened or is no graph of schema version 1.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(_connect(path, busy_timeout_ms)) as connection:
+            _refuse_other_version(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            _migrations().apply(Database(connection, recursive_triggers=False))
+        return Graph(_connect(path, busy_timeout_ms))
+    except (OSError, sqlite3.Error) as failure:
+        raise RefusedError(f"{path} cannot be served as a graph: {failure}", "point --db at another file") from None
+
+
+def _connect(path: Path, busy_timeout_ms: int) -> sqlite3.Connection:
+    # Autocommit: an answered row must survive kill -9, and the real server commits each upsert by itself.
+    connection = sqlite3.connect(path, timeout=busy_timeout_ms / 1000, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    return connection
+
+
+def _refuse_other_version(connection: sqlite3.Connection, path: Path) -> None:
+    known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'SchemaVersion'"
+    if connection.execute(known).fetchone() is None:
+        return
+    row = connection.execute("SELECT version FROM SchemaVersion WHERE id = 'graph'").fetchone()
+    if row is not None and row[0] != SCHEMA_VERSION:
+        raise RefusedError(
+            f"{path} is a graph of schema version {row[0]}; this Memory Core knows version {SCHEMA_VERSION}",
+            "serve it with the Memory Core that wrote it, or point --db at another file",
+        )
+
+
+def _migrations() -> Migrations:
+    spec = importlib.util.spec_from_file_location("nl_cutover_graph_migrations", resource("migrations", "graph.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    migrations = module.migrations
+    assert isinstance(migrations, Migrations)
+    return migrations
+
+
+def _visible(node: Node, user: str | None) -> bool:
+    properties = node["properties"]
+    owner = properties.get("userId")
+    return user is None or owner is None or owner == user or properties.get("visibility") == "team"
+
+
+class Graph:
+    """Nodes by id. Hold `lock` around a read and the write that depends on it.
+
+    Writes raise sqlite3.Error; the cache has changed by then, as in the real server.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.lock = threading.RLock()
+        self._connection = connection
+        self._cache: dict[str, str] = {}
+
+    def close(self) -> None:
+        with self.lock:
+            self._connection.close()
+
+    def node(self, node_id: str, user: str | None) -> Node | None:
+        """The node if `user` may see it. Another user's node and no node look the same (row-level ownership)."""
+        with self.lock:
+            node = self._load(node_id)
+        return node if node is not None and _visible(node, user) else None
+
+    def upsert(
+        self,
+        node_id: str,
+        label: str,
+        name: str,
+        updated_at: int,
+        properties: Mapping[str, Any],
+        *,
+        user: str | None,
+        cached: bool = True,
+    ) -> None:
+        """Insert or merge a node: old properties, then name and time, then `properties` (GraphService.upsertNode).
+
+        `updated_at`: ms since epoch. Raises sqlite3.Error; RecursionError for a value nested too deep to be written.
+        """
+        with self.lock:
+            existing = self._load(node_id) if cached else None
+            merged = {
+                **(existing["properties"] if existing else {}),
+                "name": name,
+                "description": "",
+                "updatedAt": updated_at,
+                **properties,
+            }
+            if user is not None:
+                merged.setdefault("userId", user)
+            text = stringify({"id": node_id, "label": label, "properties": merged})
+            # Before the write, on purpose: after a failed one the real server goes on with what it has in memory.
+            if cached:
+                self._cache[node_id] = text
+            self._connection.execute(
+                "INSERT INTO Nodes (id, user_id, data) VALUES (?, ?, ?) "
+                "ON CONFLICT(id) DO UPDATE SET user_id = excluded.user_id, data = excluded.data",
+                (node_id, merged.get("userId"), text),
+            )
+
+    def _load(self, node_id: str) -> Node | None:
+        text = self._cache.get(node_id)
+        if text is None:
+            try:
+                row = self._connection.execute("SELECT data FROM Nodes WHERE id = ?", (node_id,)).fetchone()
+            except UnicodeEncodeError:  # a lone surrogate cannot be bound as TEXT, so no stored id has one
+                return None
+            if row is None:
+                return None
+            text = self._cache[node_id] = row[0]
+        node: Node = parse(text)
+        return node

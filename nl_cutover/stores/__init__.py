@@ -1,0 +1,1 @@
+"""The host side: checkouts, physical stores, and what is in them. Only `seal` writes to a store."""

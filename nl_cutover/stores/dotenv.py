@@ -1,0 +1,50 @@
+"""A checkout's `.env`, read as Node's dotenv reads it: nothing is expanded, the last assignment wins."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ..verdicts import Unmeasurable
+from .paths import shown
+
+_LINE = re.compile(
+    r"""^[^\S\n]*(?:export[^\S\n]+)?([\w.-]+)(?:[^\S\n]*=[^\S\n]*|:[^\S\n]+)"""
+    r"""('(?:\\'|[^'])*'|"(?:\\"|[^"])*"|`(?:\\`|[^`])*`|[^#\n]*)[^\S\n]*(?:\#.*)?$""",
+    re.MULTILINE,
+)
+_OFF = frozenset({"0", "false", "off", "no"})
+_ON = frozenset({"1", "true", "on", "yes"})
+
+
+def parse(text: str) -> dict[str, str]:
+    """`KEY=value`, `export KEY=value`, `KEY: value`; three kinds of quotes; `#` comments; values may span lines."""
+    values: dict[str, str] = {}
+    for name, raw in _LINE.findall(text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")):
+        value = raw.strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"`":
+            quote, value = value[0], value[1:-1]
+            if quote == '"':
+                value = value.replace("\\n", "\n").replace("\\r", "\r")
+        values[name] = value
+    return values
+
+
+def read(path: Path) -> dict[str, str] | Unmeasurable:
+    """The assignments of a `.env`; empty when there is none, Unmeasurable when there is one that cannot be read."""
+    try:
+        return parse(os.fsdecode(path.read_bytes()))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        return Unmeasurable(
+            f"{shown(path)} cannot be read ({error.strerror}), so it is not known which store its recorder writes",
+            "run as the owner of that checkout",
+        )
+
+
+def switch(value: str | None) -> bool | None:
+    """A boolean leaf: True and False when it is said outright, None when it is unset or anything else."""
+    word = (value or "").strip().lower()
+    return False if word in _OFF else True if word in _ON else None

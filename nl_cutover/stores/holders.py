@@ -1,0 +1,200 @@
+"""Who has a store open, found by (device, inode): names lie, and a writer may hold a `-wal` that is already deleted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from .identity import SIDECARS, Identity, Located, StoreId, identity_of
+from .paths import shown
+
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD of proc(5)
+
+
+class Looked(StrEnum):
+    """How far the look went. Only `everywhere` makes an empty list mean nobody."""
+
+    EVERYWHERE = "everywhere"
+    PARTLY = "partly"  # some processes belong to other users
+    NOWHERE = "nowhere"  # the platform does not tell, or the look was skipped
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """One open file of one process. `access`: `read`, `write` or `unknown`; `file`: `main`, `-wal` or `-shm`."""
+
+    pid: int
+    command: str
+    access: str
+    file: str
+    deleted: bool = False
+
+
+class Holders(msgspec.Struct, frozen=True):
+    """`unreadable` counts the processes whose open files could not be listed."""
+
+    looked: Looked
+    processes: tuple[Holder, ...] = ()
+    unreadable: int = 0
+
+    @property
+    def nobody(self) -> bool:
+        return self.looked is Looked.EVERYWHERE and not self.processes
+
+    @property
+    def deleted(self) -> tuple[Holder, ...]:
+        return tuple(holder for holder in self.processes if holder.deleted)
+
+    def sentence(self) -> str:
+        """`held by …`, `nobody holds it`, or that it is not known."""
+        if self.processes:
+            names = dict.fromkeys(f"pid {holder.pid} ({holder.command})" for holder in self.processes)
+            return "held by " + ", ".join([*names][:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        if self.looked is Looked.EVERYWHERE:
+            return "nobody holds it"
+        if self.looked is Looked.PARTLY:
+            return f"holders unknown: {self.unreadable} processes of other users could not be looked into"
+        return "holders unknown: could not look"
+
+
+UNKNOWN = Holders(Looked.NOWHERE)
+
+
+def holders_of(stores: Sequence[Located], *, proc: Path = Path("/proc")) -> dict[StoreId, Holders]:
+    """The holders of each store, in one sweep over all processes. Never raises."""
+    if not stores:
+        return {}
+    targets = _Targets(stores)
+    if (proc / "self" / "fd").is_dir():
+        return _from_proc(targets, proc)
+    return _from_psutil(targets)
+
+
+class _Targets:
+    def __init__(self, stores: Sequence[Located]) -> None:
+        self.found: dict[StoreId, list[Holder]] = {store.identity.id: [] for store in stores}
+        self.files: dict[Identity, tuple[StoreId, str]] = {}
+        self.deleted: dict[str, tuple[StoreId, str]] = {}  # what the kernel calls a file without a name
+        self.names: dict[tuple[int, str], tuple[StoreId, str]] = {}
+        for store in stores:
+            key = store.identity.id
+            self.files[store.identity] = (key, "main")
+            for suffix in ("", *SIDECARS):
+                path = f"{store.path}{suffix}"
+                self.deleted[f"{path} (deleted)"] = (key, suffix or "main")
+                self.names[store.identity.device, f"{os.path.basename(path)} (deleted)"] = (key, suffix or "main")
+                try:
+                    self.files.setdefault(identity_of(os.lstat(path)), (key, suffix))
+                except OSError:
+                    continue
+        self.devices = {identity.device for identity in self.files}
+
+    def add(self, where: tuple[StoreId, str], pid: int, command: str, access: str, deleted: bool) -> None:
+        holder = Holder(pid, command, access, where[1], deleted)
+        if holder not in self.found[where[0]]:
+            self.found[where[0]].append(holder)
+
+    def result(self, looked: Looked, unreadable: int) -> dict[StoreId, Holders]:
+        return {key: Holders(looked, tuple(found), unreadable) for key, found in self.found.items()}
+
+
+def _from_proc(targets: _Targets, proc: Path) -> dict[StoreId, Holders]:
+    unreadable = 0
+    own_namespace = _link(f"{proc}/self/ns/mnt")
+    for name in os.listdir(proc):
+        if not name.isdigit():
+            continue
+        folder = f"{proc}/{name}/fd"
+        try:
+            numbers = os.listdir(folder)
+        except FileNotFoundError:
+            continue  # it ended
+        except OSError:
+            unreadable += not _is_kernel_thread(f"{proc}/{name}/stat")
+            continue
+        for number in numbers:
+            _match(targets, f"{proc}/{name}", number, own_namespace)
+    return targets.result(Looked.PARTLY if unreadable else Looked.EVERYWHERE, unreadable)
+
+
+def _match(targets: _Targets, process: str, number: str, own_namespace: str) -> None:
+    link = f"{process}/fd/{number}"
+    try:
+        facts = os.stat(link)
+    except OSError:
+        return
+    if facts.st_dev not in targets.devices:
+        return
+    where = targets.files.get(identity_of(facts))
+    deleted = where is None and facts.st_nlink == 0
+    if deleted:
+        name = _link(link)
+        where = targets.deleted.get(name)
+        if where is None and _link(f"{process}/ns/mnt") != own_namespace:
+            # A process in a container spells the folder in its own way.
+            where = targets.names.get((facts.st_dev, os.path.basename(name)))
+    if where is not None:
+        access = _access(f"{process}/fdinfo/{number}")
+        targets.add(where, int(os.path.basename(process)), _command(process), access, deleted)
+
+
+def _access(path: str) -> str:
+    for line in _text(path).splitlines():
+        if line.startswith("flags:"):
+            return "read" if int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY else "write"
+    return "unknown"
+
+
+def _command(process: str) -> str:
+    return shown(_text(f"{process}/comm").rstrip("\n")) or "?"
+
+
+def _is_kernel_thread(path: str) -> bool:
+    fields = _text(path).rpartition(")")[2].split()
+    return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _from_psutil(targets: _Targets) -> dict[StoreId, Holders]:
+    import psutil
+
+    unreadable, seen = 0, 0
+    for process in psutil.process_iter():
+        try:
+            files = process.open_files()
+            command = shown(process.name())
+        except psutil.NoSuchProcess:
+            continue
+        except (psutil.Error, OSError):
+            unreadable += 1
+            continue
+        seen += 1
+        for file in files:
+            try:
+                where = targets.files.get(identity_of(os.stat(file.path)))
+            except OSError:
+                continue
+            if where is not None:
+                targets.add(where, process.pid, command, "unknown", deleted=False)
+    looked = Looked.NOWHERE if not seen else Looked.PARTLY if unreadable else Looked.EVERYWHERE
+    return targets.result(looked, unreadable)
+
+
+def named(holders: Mapping[StoreId, Holders], store: StoreId) -> Holders:
+    return holders.get(store, UNKNOWN)

@@ -1,0 +1,418 @@
+"""Counting both tables in every physical store, once each, whatever number of checkouts reach it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from ..contract.rows import ACTIONS, DDL, TABLES
+from ..errors import UnmeasurableError
+from ..verdicts import Absent, Measured, Unmeasurable, Zero
+from . import dotenv, filesystems
+from .checkouts import LOGGING, Candidate, Checkout
+from .failures import explain, name_of
+from .filesystems import Filesystem, Kind
+from .holders import UNKNOWN, Holders, holders_of
+from .identity import Located, Resolution, StoreId, resolve
+from .mounts import ContainerMount, mounted_into
+from .paths import in_base64, shown
+from .reader import Limits, Opened, OpenMode, read_store
+from .report import CheckoutReport, Control, Report, StoreReport, refused_table, table_report
+from .sealing import SealState, seal_state
+from .tables import Accounts, Walk, walk
+
+_FIXED = "3.51.3, 3.50.7 and 3.44.6"
+_QUICK_CHECK_BYTES = 16 * 1024 * 1024
+
+
+class Options(msgspec.Struct, frozen=True):
+    """`acknowledged`: file system types (`nfs4`, `virtiofs`) on which the operator takes the risk of a count.
+
+    `mounts`: bind mounts of running containers. `holders`: whether to look who has the stores open.
+    """
+
+    limits: Limits = Limits()
+    acknowledged: frozenset[str] = frozenset()
+    mounts: tuple[ContainerMount, ...] = ()
+    holders: bool = True
+
+
+class _Reached(msgspec.Struct):
+    """A physical store and the ways to it."""
+
+    located: Located
+    aliases: list[str]
+    folders: set[object]
+    names: set[Path]
+    checkouts: list[Checkout]
+    candidates: list[Candidate]
+
+
+def measure(
+    checkouts: Sequence[Checkout],
+    *,
+    clock: Callable[[], datetime],
+    environ: Mapping[str, str],
+    accounts: Accounts | None = None,
+    options: Options | None = None,
+) -> Report:
+    """Count both tables in every store that the checkouts reach. Reads only; never raises for a store's trouble.
+
+    `accounts` says of a row whether it is accounted for; without it no row is. A store that is replaced while it is
+    read is measured once more. Source of the kinds of zero: neo#16202.
+    """
+    options = options or Options()
+    control = _control(options)
+    result: Report | None = None
+    for _ in range(2):
+        result, moved = _round(checkouts, clock, environ, accounts, options, control)
+        if not moved:
+            return result
+    assert result is not None
+    return _replaced(result, moved)
+
+
+def _round(
+    checkouts: Sequence[Checkout],
+    clock: Callable[[], datetime],
+    environ: Mapping[str, str],
+    accounts: Accounts | None,
+    options: Options,
+    control: Control,
+) -> tuple[Report, frozenset[StoreId]]:
+    ways = [[(candidate, resolve(candidate.path)) for candidate in checkout.candidates] for checkout in checkouts]
+    reached = _reached(checkouts, ways)
+    holders = holders_of([way.located for way in reached.values()]) if options.holders else {}
+    stores = {
+        key: _store(way, holders.get(key, UNKNOWN), accounts, options, control, environ) for key, way in reached.items()
+    }
+    moved = frozenset(
+        resolution.identity.id
+        for checkout, found in zip(checkouts, ways, strict=True)
+        for (candidate, resolution) in found
+        if isinstance(resolution, Located) and _now(candidate) != resolution.identity.id
+    )
+    version = sqlite3.sqlite_version
+    report = Report(
+        at=clock().astimezone(UTC).isoformat(),
+        checkouts=tuple(_checkout(*pair, stores) for pair in zip(checkouts, ways, strict=True)),
+        stores=tuple(stores.values()),
+        control=control,
+        sqlite_version=version,
+        warnings=_engine_warnings(),
+    )
+    return report, moved
+
+
+def _now(candidate: Candidate) -> StoreId | None:
+    again = resolve(candidate.path)
+    return again.identity.id if isinstance(again, Located) else None
+
+
+def _reached(
+    checkouts: Sequence[Checkout], ways: Iterable[Sequence[tuple[Candidate, Resolution]]]
+) -> dict[StoreId, _Reached]:
+    made: dict[StoreId, _Reached] = {}
+    for checkout, found in zip(checkouts, ways, strict=True):
+        for candidate, resolution in found:
+            if not isinstance(resolution, Located):
+                continue
+            way = made.setdefault(resolution.identity.id, _Reached(resolution, [], set(), set(), [], []))
+            way.folders.add(resolution.folder)
+            way.names.add(resolution.path)
+            way.candidates.append(candidate)
+            if checkout not in way.checkouts:
+                way.checkouts.append(checkout)
+            for name in (shown(candidate.path), shown(resolution.path)):
+                if name not in way.aliases:
+                    way.aliases.append(name)
+    return made
+
+
+def _store(
+    way: _Reached,
+    holders: Holders,
+    accounts: Accounts | None,
+    options: Options,
+    control: Control,
+    environ: Mapping[str, str],
+) -> StoreReport:
+    located = way.located
+    filesystem = filesystems.filesystem_of(located.path)
+    warnings = _warnings(way, filesystem, holders, options)
+    base = StoreReport(
+        id=located.identity.id,
+        path=shown(located.path),
+        path_b64=in_base64(located.path),
+        device=located.identity.device,
+        inode=located.identity.inode,
+        aliases=tuple(way.aliases),
+        seats=tuple(checkout.seat for checkout in way.checkouts),
+        open_mode=None,
+        journal_mode=None,
+        wal_bytes=_size(f"{located.path}-wal"),
+        size=_size(located.path),
+        owner=located.owner,
+        holders=holders,
+        filesystem=filesystem,
+        tables=(),
+    )
+    try:
+        _permitted(way, filesystem, options, control)
+        look_again = (lambda: holders_of([located])[located.identity.id]) if options.holders else None
+        (walks, seal), opened = read_store(
+            located,
+            holders,
+            lambda opened: _read(opened, located, way, holders, accounts, options),
+            limits=options.limits,
+            look_again=look_again,
+        )
+    except UnmeasurableError as error:
+        return msgspec.structs.replace(
+            base,
+            tables=tuple(refused_table(name, error.message, error.hint) for name in TABLES),
+            reason=error.message,
+            hint=error.hint,
+            warnings=tuple(warnings),
+        )
+    if opened.changed:
+        warnings.append("a writer committed while it was read: the counts are of the moment the reading began")
+    return msgspec.structs.replace(
+        base,
+        open_mode=opened.mode.value,
+        journal_mode=opened.journal_mode,
+        wal_bytes=opened.facts.wal.size if opened.facts.wal else 0,
+        size=opened.facts.main.size,
+        version=opened.facts.version,
+        changed=opened.changed,
+        seal=seal,
+        tables=tuple(table_report(name, walks[name], *_zero(name, way, seal, environ, holders)) for name in TABLES),
+        warnings=tuple(warnings),
+    )
+
+
+def _permitted(way: _Reached, filesystem: Filesystem, options: Options, control: Control) -> None:
+    """Raises UnmeasurableError for a store that must not be opened, or whose count could not be believed."""
+    where = shown(way.located.path)
+    if not control.ok:
+        raise UnmeasurableError(f"{where} was not measured: {control.reason}", "check the temporary directory (TMPDIR)")
+    container = mounted_into(way.located, options.mounts)
+    if container is not None:
+        raise UnmeasurableError(
+            f"{where} is mounted into the running container {shown(container)}; opening it here may destroy it",
+            "count it through the Memory Core, or stop the container first",
+        )
+    if (
+        len(way.folders) > 1
+        or len({path.name for path in way.names}) > 1
+        or filesystem.mount_point == os.fspath(way.located.path)
+    ):
+        raise UnmeasurableError(
+            f"{where} is mounted as a single file: its -wal stays beside the other name, so rows may be missing here",
+            "mount the folder instead of the file, or name only the checkout that holds the file itself",
+        )
+    if filesystem.kind in (Kind.NETWORK, Kind.VIRTUAL) and filesystem.type not in options.acknowledged:
+        raise UnmeasurableError(
+            f"{where} lies on {filesystem.type}, where SQLite's locks and shared memory cannot be relied on",
+            f"measure on the machine whose disk holds it, or acknowledge {filesystem.type}",
+        )
+    if all(candidate.bare and not candidate.closed for candidate in way.candidates):
+        _vouched(way.located.path)
+
+
+def _vouched(path: Path) -> None:
+    """Raises UnmeasurableError for a bare WAL file without a `-wal`: a copy may have left its rows behind."""
+    if os.path.lexists(f"{path}-wal"):
+        return
+    try:
+        with open(path, "rb", buffering=0) as file:
+            start = file.read(20)
+    except OSError:
+        return  # the reading says it in its own words
+    if len(start) == 20 and start[19] == 2:
+        raise UnmeasurableError(
+            f"{shown(path)} is a WAL store handed over as a bare file without a -wal: its newest rows may be elsewhere",
+            "name the checkout it belongs to, or state that it was cleanly closed",
+        )
+
+
+def _read(
+    opened: Opened, located: Located, way: _Reached, holders: Holders, accounts: Accounts | None, options: Options
+) -> tuple[dict[str, Walk], SealState]:
+    connection = opened.connection
+    walks: dict[str, Walk] = {}
+    for name in TABLES:
+        try:
+            walks[name] = walk(connection, name, accounts)
+        except sqlite3.DatabaseError as error:
+            if name_of(error).startswith(("SQLITE_INTERRUPT", "SQLITE_BUSY")):
+                raise
+            # The other table may still be whole.
+            failure = explain(error, located.path, holders, options.limits.max_seconds)
+            walks[name] = Walk(Unmeasurable(f"{name}: {failure.message}", failure.hint))
+    left_by_the_dead = opened.mode is OpenMode.COPY or (opened.mode is OpenMode.SHARED and not holders.processes)
+    if left_by_the_dead and opened.facts.main.size + _wal(opened) < _QUICK_CHECK_BYTES:
+        _checked(connection, located.path)
+    return walks, seal_state(connection)
+
+
+def _wal(opened: Opened) -> int:
+    return opened.facts.wal.size if opened.facts.wal else 0
+
+
+def _checked(connection: sqlite3.Connection, path: Path) -> None:
+    """A `-wal` that nobody holds open may be another store's: pages that do not fit together show it."""
+    found = connection.execute("PRAGMA main.quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise UnmeasurableError(
+            f"{shown(path)}: its pages and those of its -wal do not fit together",
+            "find the -wal that belongs to this store, or restore the store",
+        )
+
+
+def _zero(name: str, way: _Reached, seal: SealState, environ: Mapping[str, str], holders: Holders) -> tuple[Zero, str]:
+    """Why there are no rows. Only telemetry is gated, and only by a leaf that is set off wherever it is looked at."""
+    if name in seal.sealed:
+        return Zero.SEALED, "triggers in the store refuse every insert"
+    leaves = [checkout.action_logging for checkout in way.checkouts]
+    general = dotenv.switch(environ.get(LOGGING))
+    told = [general if leaf is None else leaf for leaf in leaves]
+    if name == ACTIONS and told and all(leaf is False for leaf in told) and general is not True:
+        return Zero.GATED, f"{LOGGING} is off in every checkout that reaches the store; a writer may turn it on"
+    return Zero.LIVE, f"a writer can fire at any time: {holders.sentence()}"
+
+
+def _warnings(way: _Reached, filesystem: Filesystem, holders: Holders, options: Options) -> list[str]:
+    made: list[str] = []
+    if filesystem.kind is Kind.UNKNOWN:
+        made.append(f"file system: {filesystem.type}; whether locks work on it is not known")
+    elif filesystem.kind is not Kind.LOCAL:
+        made.append(f"file system: {filesystem.type} ({filesystem.options}), acknowledged by the operator")
+    if way.located.owner != os.geteuid():
+        made.append(f"read as uid {os.geteuid()}, but the store belongs to uid {way.located.owner}")
+    if options.holders and not holders.processes and not holders.nobody:
+        made.append(holders.sentence())
+    return made
+
+
+def _checkout(
+    checkout: Checkout, found: Sequence[tuple[Candidate, Resolution]], stores: Mapping[StoreId, StoreReport]
+) -> CheckoutReport:
+    ids = list(dict.fromkeys(way.identity.id for _, way in found if isinstance(way, Located)))
+    troubles = [checkout.trouble] if checkout.trouble else []
+    troubles += [way for _, way in found if isinstance(way, Unmeasurable)]
+    for key in ids:
+        troubles += [
+            Unmeasurable(table.reason, table.hint) for table in stores[key].tables if table.state == "unmeasurable"
+        ]
+    if troubles:
+        state, reason, hint = "unmeasurable", troubles[0].reason, troubles[0].hint
+    elif ids:
+        state, reason, hint = "measured", "", ""
+    else:
+        absent = next((way.reason for _, way in found if isinstance(way, Absent)), "no store")
+        state, reason, hint = "absent", f"{absent}; latent: a recorder creates it on first use", ""
+    return CheckoutReport(
+        seat=checkout.seat,
+        path=shown(checkout.path),
+        path_b64=in_base64(checkout.path),
+        state=state,
+        store=ids[0] if ids else None,
+        also=tuple(ids[1:]),
+        reason=reason,
+        hint=hint,
+    )
+
+
+def _replaced(report: Report, moved: frozenset[StoreId]) -> Report:
+    """The report with the stores that would not hold still marked as such."""
+    reason, hint = "the file under its name was replaced while it was read, twice in a row", "stop what replaces it"
+    stores = tuple(
+        msgspec.structs.replace(
+            store,
+            tables=tuple(refused_table(name, f"{store.path}: {reason}", hint) for name in TABLES),
+            reason=reason,
+            hint=hint,
+        )
+        if store.id in moved
+        else store
+        for store in report.stores
+    )
+    checkouts = tuple(
+        msgspec.structs.replace(checkout, state="unmeasurable", reason=f"{checkout.path}: {reason}", hint=hint)
+        if moved & {checkout.store, *checkout.also}
+        else checkout
+        for checkout in report.checkouts
+    )
+    return msgspec.structs.replace(report, stores=stores, checkouts=checkouts)
+
+
+def _control(options: Options) -> Control:
+    """Plant one row in each table of a fresh store and measure it the way every other store is measured."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="nl-cutover-") as folder:
+            path = Path(folder).resolve() / "control.sqlite"
+            _plant(path)
+            found = resolve(path)
+            if not isinstance(found, Located):
+                return Control(False, f"the planted control store is not a plain file: {found.reason}")
+            walks, _ = read_store(
+                found,
+                UNKNOWN,
+                lambda opened: [walk(opened.connection, name).measurement for name in TABLES],
+                limits=options.limits,
+            )
+    except (OSError, sqlite3.Error, UnmeasurableError) as error:
+        why = name_of(error) if isinstance(error, sqlite3.Error) else str(error)
+        return Control(False, f"the planted control store could not be measured ({shown(why)})")
+    if walks != [Measured(1, unaccounted=1)] * len(TABLES):
+        return Control(False, "the planted control rows were not found: this reading cannot be trusted")
+    return Control(True)
+
+
+def _plant(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous=OFF")
+        connection.execute("BEGIN")
+        for name in TABLES:
+            connection.execute(DDL[name])
+        connection.execute(
+            "INSERT INTO nl_action_log (id, agent_id, sequence_id, timestamp, tool, args) "
+            "VALUES ('control', '', '', 0, '', '')"
+        )
+        connection.execute(
+            "INSERT INTO nl_transaction_archive (archive_id, source_tx_id, origin_writer, archived_at, ops) "
+            "VALUES ('control', '', '', 0, '')"
+        )
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def _engine_warnings() -> tuple[str, ...]:
+    version = sqlite3.sqlite_version_info
+    patched = (
+        version >= (3, 51, 3)
+        or (version[:2] == (3, 50) and version[2] >= 7)
+        or (version[:2] == (3, 44) and version[2] >= 6)
+    )
+    if patched or version < (3, 7, 0):
+        return ()
+    return (
+        f"SQLite {sqlite3.sqlite_version} can lose commits when a checkpoint races a log reset (fixed in {_FIXED}); "
+        "this tool never checkpoints a store, but a writer on the same version may",
+    )
+
+
+def _size(path: str | os.PathLike[str]) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0

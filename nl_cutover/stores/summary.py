@@ -1,0 +1,85 @@
+"""A measurement with its verdict and what to do next: the JSON contract `nl-cutover/measure/1`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..contract.rows import ACTIONS, ARCHIVES
+from ..verdicts import ExitCode, Zero
+from .report import CheckoutReport, Control, Report, StoreReport
+from .verdict import verdict_of, word
+
+SCHEMA = "nl-cutover/measure/1"
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Rows over measured tables only, always beside the number of places that could not be measured."""
+
+    archives: int
+    actions: int
+    unaccounted: int
+    unmeasurable: int
+
+
+class MeasureReport(msgspec.Struct, frozen=True, kw_only=True):
+    schema: str = SCHEMA
+    verdict: str
+    exit_code: int
+    at: str
+    host: str
+    checkouts: tuple[CheckoutReport, ...]
+    stores: tuple[StoreReport, ...]
+    totals: Totals
+    control: Control
+    sqlite_version: str
+    warnings: tuple[str, ...]
+    next_steps: list[str]
+
+
+def summarize(report: Report, *, host: str, allow_absent: bool = False) -> MeasureReport:
+    """The report, its totals, its verdict, its next steps. Pure."""
+    code = verdict_of(report, allow_absent=allow_absent)
+    tables = [table for store in report.stores for table in store.tables]
+    totals = Totals(
+        archives=sum(t.rows or 0 for t in tables if t.name == ARCHIVES),
+        actions=sum(t.rows or 0 for t in tables if t.name == ACTIONS),
+        unaccounted=sum(t.unaccounted or 0 for t in tables),
+        unmeasurable=sum(t.state == "unmeasurable" for t in tables)
+        + sum(c.state == "unmeasurable" and c.store is None for c in report.checkouts),
+    )
+    return MeasureReport(
+        verdict=word(code),
+        exit_code=int(code),
+        at=report.at,
+        host=host,
+        checkouts=report.checkouts,
+        stores=report.stores,
+        totals=totals,
+        control=report.control,
+        sqlite_version=report.sqlite_version,
+        warnings=report.warnings,
+        next_steps=_next_steps(report, code, totals),
+    )
+
+
+def _next_steps(report: Report, code: ExitCode, totals: Totals) -> list[str]:
+    steps: list[str] = []
+    if not report.control.ok:
+        steps.append(f"nothing here may be believed: the planted control failed ({report.control.reason})")
+    hints = [c.hint for c in report.checkouts if c.state == "unmeasurable" and c.hint]
+    hints += [t.hint for s in report.stores for t in s.tables if t.state == "unmeasurable" and t.hint]
+    steps += list(dict.fromkeys(hints))[:5]
+    absent = [c.seat for c in report.checkouts if c.state == "absent"]
+    if code is ExitCode.REFUSED and absent:
+        steps.append(
+            f"{', '.join(absent)}: reaches no store; a recorder makes one on first use. "
+            "Leave the checkout out, or say --allow-absent"
+        )
+    if totals.unaccounted:
+        steps.append("see what would move, and what is lost: nl-cutover plan CHECKOUT...")
+        steps.append("move it: nl-cutover migrate CHECKOUT... --telemetry admit")
+    if code is ExitCode.PROVED:
+        if any(t.zero is Zero.LIVE for s in report.stores for t in s.tables):
+            steps.append("a live zero holds for this moment only; the next writer ends it")
+        steps.append("land it, sealed: nl-cutover cut CHECKOUT... -- COMMAND")
+    return steps
