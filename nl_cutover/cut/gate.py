@@ -75,12 +75,14 @@ def cut(
         _undo(sealed, outcome)
     elif sealed:
         outcome.seals = f"planted in {len(sealed)} stores"
+    word = "planted" if outcome.code is ExitCode.PROVED else "left" if outcome.seals.startswith("left") else "removed"
+    words = {store.id: word for store in sealed}
     return CutReport(
         verdict="landed" if outcome.code is ExitCode.PROVED else "refused",
         exit_code=int(outcome.code),
         at=at(),
         host=request.host,
-        stores=outcome.stores,
+        stores=[msgspec.structs.replace(s, seal=words.get(s.id, "none")) for s in outcome.stores],
         command=outcome.command,
         seals=outcome.seals,
         reasons=outcome.reasons,
@@ -133,8 +135,10 @@ def _prove_land_reconcile(
 ) -> None:
     for store in sealed:
         step(f"canary {store.id}")
-        if leak := canary(store.location, store.identity):
-            outcome.reasons.append(f"the seal of store {store.id} leaks: {leak}")
+        bird = canary(store.location, store.identity)
+        if not bird.proved:
+            through = ", ".join(bird.open) or "nothing was refused"
+            outcome.reasons.append(f"the seal of store {store.id} leaks: a canary row got through ({through})")
     if outcome.reasons:
         return
     step("land")
