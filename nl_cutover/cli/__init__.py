@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import click
 import typer
 
 from .. import __version__
@@ -20,6 +19,8 @@ from .common import complain, say
 
 _EPILOG = "Exit codes: " + " · ".join(f"{int(code)} {meaning}" for code, meaning in EXIT_MEANINGS.items())
 _TAKE_A_COMMAND = frozenset({"cut"})  # verbs with `-- COMMAND...`
+
+_Usage: Any = typer.BadParameter.__bases__[0]  # typer carries its own click, or uses click's, by version
 
 app = typer.Typer(
     name="nl-cutover",
@@ -87,14 +88,15 @@ def _run(arguments: list[str], command: list[str]) -> int:
         return int(code or 0)
     except CutoverError as error:
         return _explain(error.exit_code, redact(error.message), redact(error.hint), as_json)
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         return error.exit_code
-    except click.UsageError as error:
+    except _Usage as error:
+        if error.format_message().startswith("Usage:"):  # called without anything: the help is the answer
+            complain(error.format_message() + "\n")
+            return int(ExitCode.USAGE)
         where = error.ctx.command_path if error.ctx else "nl-cutover"
         return _explain(ExitCode.USAGE, error.format_message(), f"see: {where} --help", as_json)
-    except click.ClickException as error:
-        return _explain(ExitCode.USAGE, error.format_message(), "", as_json)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _explain(ExitCode.INTERRUPTED, "interrupted", "the same command resumes", as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

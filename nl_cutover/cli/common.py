@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 
 Checkouts = Annotated[
-    list[Path] | None, typer.Argument(help="Neo checkouts (or store files).", show_default=False, metavar="CHECKOUT...")
+    list[Path] | None, typer.Argument(help="Neo checkouts (or store files).", show_default=False, metavar="CHECKOUT")
 ]
 Roots = Annotated[list[Path] | None, typer.Option("--root", help="Find checkouts below this folder.", metavar="DIR")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]

@@ -7,9 +7,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from conftest import Connect
 
 from nl_cutover.testing import EmbeddedMemoryCore
+
+from .mcp_caller import Connect
 
 HOSTILE = Path(__file__).parent.parent / "stores" / "hostile" / "memory-core-graph.sqlite"
 WRITER = '{"agentId":"a","sessionId":"s"}'
@@ -76,7 +77,8 @@ def test_the_text_is_the_pretty_form_of_the_structured_content(connect: Connect,
 def test_beyond_the_depth_that_can_be_walked_nothing_is_stored(connect: Connect, core: EmbeddedMemoryCore) -> None:
     deep = "[" * 20_000 + "]" * 20_000
     transaction = f'{{"status":"committed","originWriter":{WRITER},"ops":[{deep}]}}'
-    body = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"save_nl_transaction","arguments":{{"transaction":{transaction}}}}}}}'
+    params = f'{{"name":"save_nl_transaction","arguments":{{"transaction":{transaction}}}}}'
+    body = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}'
     answer = connect(core).post(body)
     assert answer.status_code == 400
     assert "Maximum call stack size exceeded" in answer.text
