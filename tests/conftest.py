@@ -60,7 +60,11 @@ class Operator:
     def __call__(self, *arguments: object, json: bool = True, **environ: str) -> Done:
         words = [str(a) for a in arguments]
         verb, rest = words[0], words[1:]
-        extra = ["--custody", str(self.custody)] if verb not in ("mc", "demo") and not verb.startswith("-") and "--help" not in rest else []
+        extra = (
+            ["--custody", str(self.custody)]
+            if verb not in ("mc", "demo") and not verb.startswith("-") and "--help" not in rest
+            else []
+        )
         if self.url is not None and verb in ("migrate", "verify", "cut", "seal"):
             extra += ["--url", self.url]
         extra += ["--format", "json"] if json else []

@@ -153,8 +153,9 @@ class Run:
 
     def _in_threads(self, worker: Callable[[Session], None], jobs: int) -> None:
         faults: list[BaseException] = []
+        ended = [threading.Event() for _ in range(min(self._workers, jobs))]
 
-        def guarded() -> None:
+        def guarded(end: threading.Event) -> None:
             try:
                 with self._new_session() as session:
                     try:
@@ -167,23 +168,23 @@ class Run:
             except BaseException as error:
                 faults.append(error)
                 self._stop.set(InterruptedRunError("a fault of this program stopped the run"))
+            finally:
+                end.set()
 
-        threads = [
-            threading.Thread(target=guarded, name=f"nl-cutover-{i}") for i in range(min(self._workers, max(jobs, 0)))
-        ]
-        for thread in threads:
-            thread.start()
+        for number, end in enumerate(ended):
+            threading.Thread(target=guarded, args=(end,), name=f"nl-cutover-{number}", daemon=True).start()
         try:
-            _join(threads)
+            _wait(ended)
         except KeyboardInterrupt:
             self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
             self._progress.note("interrupted: finishing the calls in hand, then stopping")
-            _join(threads)
+            _wait(ended)
         if faults:
             raise faults[0]
 
 
-def _join(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(0.2)  # a bounded wait, so that Ctrl-C is heard
+def _wait(ended: list[threading.Event]) -> None:
+    # Events, not Thread.join: a join that Ctrl-C interrupts takes a running thread for stopped (CPython 3.11).
+    for end in ended:
+        while not end.wait(0.2):  # a bounded wait, so that Ctrl-C is heard
+            pass

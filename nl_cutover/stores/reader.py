@@ -158,7 +158,7 @@ def _attempt(store: Located, holders: Holders, work: Callable[[Opened], T], limi
             opened = Opened(connection, mode, header, before)
             version = _data_version(connection)
             result = work(opened)
-            connection.execute("COMMIT")
+            connection.execute("ROLLBACK")  # COMMIT fails once a page was found damaged
             opened.changed = _data_version(connection) != version
     except sqlite3.DatabaseError as error:
         if name_of(error) == "SQLITE_INTERRUPT" and time.monotonic() < deadline:

@@ -157,7 +157,9 @@ def test_a_dead_server_in_the_middle_is_partial_and_the_same_command_resumes(che
         path = checkout("live")
         command = [sys.executable, "-m", "nl_cutover", "migrate", str(path), "--telemetry", "admit", "--owner", "x"]
         command += ["--custody", str(operator.custody), "--url", core.url, "--format", "json", "--workers", "1"]
-        child = subprocess.Popen(command, env=operator.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            command, env=operator.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         ledger = operator.custody / "ledger.sqlite"
         _wait_for_confirmed(ledger, 5)
         core.kill()
@@ -184,7 +186,7 @@ def test_interrupted_with_ctrl_c_it_finishes_the_calls_in_hand_and_resumes(opera
     out, err = child.communicate(timeout=60)
     assert child.returncode == 130, err
     first = json.loads(out)
-    assert first["archives"]["unknown"] == 0
+    assert first["archives"]["unknown"] == 0, (first["odd"], first["stopped"], err)
     assert 5 <= first["archives"]["confirmed"] < 40
     done = admit(operator, path)
     assert done.code == 0

@@ -56,7 +56,8 @@ def migrate(operator: Operator, *arguments: object):
 
 
 @pytest.mark.parametrize(
-    ("name", "archives", "marks", "actions"), [("live", 40, 24, 188), ("hostile", 57, 21, 199), ("closed", 12, None, 60)]
+    ("name", "archives", "marks", "actions"),
+    [("live", 40, 24, 188), ("hostile", 57, 21, 199), ("closed", 12, None, 60)],
 )
 def test_every_row_arrives_once_and_a_second_run_sends_nothing(operator, checkout, name, archives, marks, actions):
     path = checkout(name)

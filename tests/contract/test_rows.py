@@ -10,7 +10,9 @@ from nl_cutover.contract.telemetry import Action, admit_arguments, batches, proj
 from nl_cutover.contract.wire import ADMIT, BATCH_LIMIT, BODY_LIMIT, envelope
 from nl_cutover.verdicts import Mismatch, Refused
 
-value = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.binary(max_size=9) | st.binary(max_size=9).map(Text)
+value = (
+    st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.binary(max_size=9) | st.binary(max_size=9).map(Text)
+)
 
 
 def archive(**columns) -> Row:
@@ -116,7 +118,7 @@ def test_any_action_is_either_projected_or_refused(columns):
 
 
 def test_a_name_that_mc_trims_is_expected_trimmed():
-    call = save_call(archive(name=Text("  n ".encode())))
+    call = save_call(archive(name=Text(b"  n ")))
     assert isinstance(call, SaveCall)
     assert call.name_trimmed
     assert not save_call(archive(name=Text(b" "))).named
@@ -136,10 +138,10 @@ def test_a_difference_is_named_by_path_and_never_by_value():
 
 
 def test_dropped_columns_never_reach_the_wire():
-    marked = {
-        name: Text(b"SENTINEL-" + name.encode())
-        for name in ("id", "agent_id", "sequence_id", "result")
-    } | {"args": Text(b'{"x":"SENTINEL-args"}'), "reward": 0.123456}
+    marked = {name: Text(b"SENTINEL-" + name.encode()) for name in ("id", "agent_id", "sequence_id", "result")} | {
+        "args": Text(b'{"x":"SENTINEL-args"}'),
+        "reward": 0.123456,
+    }
     projected = project(action(**marked)).encode("t")
     assert "SENTINEL" not in projected
     assert "0.123456" not in projected
@@ -148,9 +150,7 @@ def test_dropped_columns_never_reach_the_wire():
 
 @given(st.lists(st.integers(0, 60_000), max_size=250))
 def test_batches_keep_order_and_both_limits(sizes):
-    actions = [
-        (i, project(action(app_name=Text(b"x" * size)))) for i, size in enumerate(sizes)
-    ]
+    actions = [(i, project(action(app_name=Text(b"x" * size)))) for i, size in enumerate(sizes)]
     made = list(batches(actions))
     assert [i for batch in made for i, _ in batch] == list(range(len(sizes)))
     for batch in made:

@@ -40,7 +40,11 @@ class Scripted(httpx.BaseTransport):
         body = json.loads(request.read() or b"{}")
         if body.get("method") == "initialize":
             self.handshakes += 1
-            result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "fake", "version": "1"}}
+            result = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "serverInfo": {"name": "fake", "version": "1"},
+            }
             headers = {"content-type": "text/event-stream", "mcp-session-id": f"s{self.handshakes}"}
             return httpx.Response(200, headers=headers, content=event(message(body["id"], result)))
         if body.get("method") == "notifications/initialized":
@@ -84,7 +88,9 @@ class RawServer:
                 while b"\r\n\r\n" not in data:
                     data += connection.recv(65536)
                 head, _, body = data.partition(b"\r\n\r\n")
-                length = next(int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length"))
+                length = next(
+                    int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length")
+                )
                 while len(body) < length:
                     body += connection.recv(65536)
                 self.requests.append(head + b"\r\n\r\n" + body)
