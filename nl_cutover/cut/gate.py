@@ -64,7 +64,7 @@ def cut(
     sealed: list[StoreReport] = []
     try:
         if _lock_count_seal(report, request, accounts, sealed, outcome, step):
-            _prove_land_reconcile(report, sealed, outcome, land, remeasure, step)
+            _prove_land_reconcile(sealed, outcome, land, remeasure, step)
     except CutoverError as error:
         outcome.reasons.append(error.message)
         outcome.code = error.exit_code
@@ -126,7 +126,6 @@ def _lock_count_seal(
 
 
 def _prove_land_reconcile(
-    report: Report,
     sealed: Sequence[StoreReport],
     outcome: Outcome,
     land: Callable[[], CommandResult],
@@ -153,18 +152,14 @@ def _prove_land_reconcile(
         outcome.reasons.append("the measurement after the landing is not clear")
         outcome.code = ExitCode.DIFFERENCE
         return
-    before = {store.id: _rows(outcome_store) for store, outcome_store in zip(sealed, outcome.stores, strict=True)}
-    after = {s.id: (s.table(ARCHIVES).rows, s.table(ACTIONS).rows) for s in again.stores}
+    before = {s.id: (s.archives or 0, s.actions or 0) for s in outcome.stores}
+    after = {s.id: (s.table(ARCHIVES).rows or 0, s.table(ACTIONS).rows or 0) for s in again.stores}
     if before != after:
         changed = sorted(i for i in before.keys() | after.keys() if before.get(i) != after.get(i))
         outcome.reasons.append(f"rows or stores changed while the landing ran: {', '.join(changed)}")
         outcome.code = ExitCode.DIFFERENCE
         return
     outcome.code = ExitCode.PROVED
-
-
-def _rows(store: StoreCut) -> tuple[int | None, int | None]:
-    return store.archives, store.actions
 
 
 def _reasons(store: StoreReport, tables: Sequence[TableReport], create_missing: bool) -> list[str]:

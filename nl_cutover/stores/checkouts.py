@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from ..errors import RefusedError, UnmeasurableError
-from ..verdicts import Unmeasurable
+from ..verdicts import Absent, Unmeasurable
 from . import dotenv
 from .finding import below, worktrees_of
-from .identity import Identity, identity_of
+from .identity import Identity, identity_of, resolve
 from .paths import shown
 
 DATA = ".neo-ai-data"
@@ -74,22 +74,25 @@ def discover(
     """
     made: list[Checkout] = []
     seen: set[Identity] = set()
-    listed = [*paths, *config_checkouts]
-    found = [hit for root in roots for hit in below(root)]
-    for path, trouble in [*((path, None) for path in listed), *found]:
-        checkout = _checkout(path, trouble, environ, closed, seen)
-        if checkout is not None:
-            made.append(checkout)
+    # Two names of one directory are two seats when both were named, and one when it was merely found again.
+    for path in dict.fromkeys(path.absolute() for path in (*paths, *config_checkouts)):
+        made.append(_checkout(path, environ, closed, seen))
+    for path, trouble in (hit for root in roots for hit in below(root)):
+        if trouble is not None:
+            made.append(Checkout(seat_of(path), path, (), trouble))
+        elif not _is_seen(path, seen):
+            made.append(_checkout(path, environ, closed, seen))
     if git_worktrees:
-        for checkout in tuple(made):
-            for path in worktrees_of(checkout.path):
-                worktree = _checkout(path, None, environ, closed, seen)
-                if worktree is not None and any(os.path.lexists(one.path) for one in worktree.candidates):
+        for path in [path for checkout in made if not checkout.trouble for path in worktrees_of(checkout.path)]:
+            if not _is_seen(path, seen):
+                worktree = _checkout(path, environ, closed, seen)
+                if worktree.trouble or any(map(_is_there, worktree.candidates)):
                     made.append(worktree)
     _pinned(made, expect)
     made = _unique(made)
-    if os.path.lexists(home / PER_USER):
-        made.append(Checkout(USER_SEAT, home, (Candidate(home / PER_USER, "the per-user default of older recorders"),)))
+    per_user = Candidate(home / PER_USER, "per-user default of older recorders")
+    if _is_there(per_user):
+        made.append(Checkout(USER_SEAT, home, (per_user,)))
     return made
 
 
@@ -110,24 +113,27 @@ def _pinned(made: list[Checkout], expect: int | None) -> None:
         )
 
 
-def _checkout(
-    path: Path, trouble: Unmeasurable | None, environ: Mapping[str, str], closed: bool, seen: set[Identity]
-) -> Checkout | None:
-    """None when the same directory or file is already listed under another name."""
-    path = path.absolute()
+def _is_there(candidate: Candidate) -> bool:
+    """Whether something stands there, be it a dangling link or a closed door."""
+    return not isinstance(resolve(candidate.path), Absent)
+
+
+def _is_seen(path: Path, seen: set[Identity]) -> bool:
+    try:
+        return identity_of(os.stat(path)) in seen
+    except OSError:
+        return False
+
+
+def _checkout(path: Path, environ: Mapping[str, str], closed: bool, seen: set[Identity]) -> Checkout:
     seat = seat_of(path)
-    if trouble is not None:
-        return Checkout(seat, path, (), trouble)
     try:
         facts = os.stat(path)
         if stat.S_ISDIR(facts.st_mode):
             os.stat(path / ".")  # the door: a directory that may be seen but not entered
     except OSError as error:
         return Checkout(seat, path, (), _closed(path, error))
-    identity = identity_of(facts)
-    if identity in seen:
-        return None
-    seen.add(identity)
+    seen.add(identity_of(facts))
     if not stat.S_ISDIR(facts.st_mode):
         return Checkout(seat, path, (Candidate(path, "named", bare=True, closed=closed),))
     leaves = dotenv.read(path / ".env")

@@ -85,7 +85,7 @@ def _in_claude(checkout: Path) -> list[Path]:
 
 def _listed_by_git(checkout: Path) -> list[Path]:
     common = _common_directory(checkout)
-    if common is None or not (common / "worktrees").is_dir():
+    if common is None or not os.path.isdir(common / "worktrees"):
         # One worktree only; unless the checkout is itself linked, in which case `common` has the directory.
         return []
     # A repository's own configuration may start programs, and GIT_* may point elsewhere: neither belongs in a reading.
@@ -109,7 +109,7 @@ def _listed_by_files(common: Path) -> list[Path]:
     except OSError:
         return found
     for name in names:
-        pointer = _first_line(common / "worktrees" / name / "gitdir")
+        pointer = _line(common / "worktrees" / name / "gitdir")
         if pointer is not None:
             found.append(Path(os.path.normpath(common / "worktrees" / name / pointer)).parent)
     return found
@@ -117,18 +117,18 @@ def _listed_by_files(common: Path) -> list[Path]:
 
 def _common_directory(checkout: Path) -> Path | None:
     git = checkout / ".git"
-    if git.is_dir():
+    if os.path.isdir(git):
         return git
-    pointer = _first_line(git)
+    pointer = _line(git)
     if pointer is None or not pointer.startswith("gitdir: "):
         return None
     own = checkout / pointer.removeprefix("gitdir: ")
-    common = _first_line(own / "commondir")
+    common = _line(own / "commondir")
     return Path(os.path.normpath(own / common)) if common is not None else own
 
 
-def _first_line(path: Path) -> str | None:
+def _line(path: Path) -> str | None:
     try:
-        return os.fsdecode(path.read_bytes()).split("\n", 1)[0]
+        return os.fsdecode(path.read_bytes()).removesuffix("\n")
     except OSError:
         return None

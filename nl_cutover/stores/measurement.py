@@ -27,7 +27,6 @@ from .report import CheckoutReport, Control, Report, StoreReport, refused_table,
 from .sealing import SealState, seal_state
 from .tables import Accounts, Walk, walk
 
-_FIXED = "3.51.3, 3.50.7 and 3.44.6"
 _QUICK_CHECK_BYTES = 16 * 1024 * 1024
 
 
@@ -98,14 +97,13 @@ def _round(
         for (candidate, resolution) in found
         if isinstance(resolution, Located) and _now(candidate) != resolution.identity.id
     )
-    version = sqlite3.sqlite_version
     report = Report(
         at=clock().astimezone(UTC).isoformat(),
         checkouts=tuple(_checkout(*pair, stores) for pair in zip(checkouts, ways, strict=True)),
         stores=tuple(stores.values()),
         control=control,
-        sqlite_version=version,
-        warnings=_engine_warnings(),
+        sqlite_version=sqlite3.sqlite_version,
+        warnings=engine_warnings(sqlite3.sqlite_version_info),
     )
     return report, moved
 
@@ -396,17 +394,13 @@ def _plant(path: Path) -> None:
         connection.close()
 
 
-def _engine_warnings() -> tuple[str, ...]:
-    version = sqlite3.sqlite_version_info
-    patched = (
-        version >= (3, 51, 3)
-        or (version[:2] == (3, 50) and version[2] >= 7)
-        or (version[:2] == (3, 44) and version[2] >= 6)
-    )
-    if patched or version < (3, 7, 0):
+def engine_warnings(version: tuple[int, int, int]) -> tuple[str, ...]:
+    """Whether this SQLite has the log-reset race (3.7.0 to 3.51.2, fixed also in 3.50.7 and 3.44.6)."""
+    fixed = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
+    if fixed or version < (3, 7, 0):
         return ()
     return (
-        f"SQLite {sqlite3.sqlite_version} can lose commits when a checkpoint races a log reset (fixed in {_FIXED}); "
+        f"SQLite {'.'.join(map(str, version))} can lose commits when a checkpoint races a log reset (fixed in 3.51.3); "
         "this tool never checkpoints a store, but a writer on the same version may",
     )
 

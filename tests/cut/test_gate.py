@@ -1,0 +1,246 @@
+"""The cut undone at every step, and the races that it must win."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nl_cutover.contract.rows import ACTIONS, ARCHIVES
+from nl_cutover.cut import gate
+from nl_cutover.cut.gate import CutRequest, cut
+from nl_cutover.cut.report import CommandResult
+from nl_cutover.errors import RefusedError
+from nl_cutover.stores.checkouts import discover
+from nl_cutover.stores.measurement import measure
+from nl_cutover.testing import plant_store
+
+REQUEST = CutRequest(url="http://127.0.0.1:3102/mc/mcp", host="here", busy_timeout_ms=300)
+INSERT = "INSERT INTO nl_action_log (id, agent_id, sequence_id, timestamp, tool, args) VALUES (?, 'a', 's', 1, 't', '{}')"
+
+
+class Scene:
+    """Two checkouts with a store each, and everything that a cut is given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = [folder / "one", folder / "two"]
+        for number, path in enumerate(self.paths):
+            plant_store(self.store(path), archives=3, actions=5, seed=number)
+        self.landed = 0
+        self.exit_code = 0
+        self.accounted = True
+
+    @staticmethod
+    def store(path: Path) -> Path:
+        return path / ".neo-ai-data" / "sqlite" / "memory-core-graph.sqlite"
+
+    def accounts(self, *_: object) -> bool:
+        return self.accounted
+
+    def measured(self):
+        checkouts = discover(self.paths, environ={}, home=self.paths[0].parent)
+        return measure(checkouts, clock=lambda: datetime.now(UTC), environ={}, accounts=self.accounts)
+
+    def land(self) -> CommandResult:
+        self.landed += 1
+        return CommandResult("land", self.exit_code, "", 0.0)
+
+    def cut(self, **options):
+        request = options.pop("request", REQUEST)
+        given = {
+            "accounts": self.accounts,
+            "land": self.land,
+            "remeasure": self.measured,
+            "at": lambda: "now",
+        } | options
+        return cut(self.measured(), request, **given)
+
+    def schemas(self) -> list[list[tuple]]:
+        return [self.ask(path, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name") for path in self.paths]
+
+    def ask(self, path: Path, sql: str, *parameters: object) -> list[tuple]:
+        connection = sqlite3.connect(self.store(path))
+        try:
+            with connection:
+                return connection.execute(sql, parameters).fetchall()
+        finally:
+            connection.close()
+
+    def writable(self) -> list[bool]:
+        answers = []
+        for path in self.paths:
+            try:
+                self.ask(path, INSERT, os.urandom(4).hex())
+                answers.append(True)
+            except sqlite3.IntegrityError as error:
+                assert "sealed by nl-cutover" in str(error)
+                answers.append(False)
+        return answers
+
+
+@pytest.fixture
+def scene(tmp_path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_it_lands_once_and_both_stores_refuse_inserts(scene):
+    report = scene.cut()
+    assert (report.verdict, report.exit_code) == ("landed", 0), report.reasons
+    assert scene.landed == 1
+    assert scene.writable() == [False, False]
+    assert [s.seal for s in report.stores] == ["planted", "planted"]
+    assert [(s.archives, s.actions) for s in report.stores] == [(3, 5), (3, 5)]
+
+
+def test_a_second_cut_of_a_sealed_store_lands_again_and_changes_nothing_in_it(scene):
+    scene.cut()
+    before = scene.schemas()
+    assert scene.cut().exit_code == 0
+    assert scene.schemas() == before
+
+
+def test_a_landing_that_fails_takes_the_seals_away_to_the_byte(scene):
+    before = scene.schemas()
+    scene.exit_code = 1
+    report = scene.cut()
+    assert report.exit_code == 3
+    assert report.seals == "removed"
+    assert scene.schemas() == before
+    assert scene.writable() == [True, True]
+
+
+def test_rows_that_nobody_accounts_for_refuse_the_cut(scene):
+    scene.accounted = False
+    report = scene.cut()
+    assert report.exit_code == 3
+    assert scene.landed == 0
+    assert len(report.reasons) == 4
+    assert scene.writable() == [True, True]
+
+
+def test_a_late_row_of_one_store_refuses_both(scene):
+    known = set()
+    for path in scene.paths:
+        known |= {key for (key,) in scene.ask(path, "SELECT id FROM nl_action_log")}
+        known |= {key for (key,) in scene.ask(path, "SELECT archive_id FROM nl_transaction_archive")}
+    report = scene.measured()
+    scene.ask(scene.paths[1], INSERT, "late")
+    result = cut(
+        report,
+        REQUEST,
+        accounts=lambda table, key, digest: key.decode() in known,
+        land=scene.land,
+        remeasure=scene.measured,
+        at=lambda: "now",
+    )
+    assert result.exit_code == 3
+    assert scene.landed == 0
+    assert "1 of 6 rows of nl_action_log" in result.reasons[0]
+    assert scene.writable() == [True, True]
+
+
+STEPS = ["lock", "count", "seal", "commit", "canary", "land", "reconcile"]
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+@pytest.mark.parametrize("word", STEPS)
+@pytest.mark.parametrize("error", [RefusedError("planted"), KeyboardInterrupt(), ValueError("a fault")])
+def test_whatever_fails_at_any_step_everything_is_undone(scene, word, nth, error):
+    before = scene.schemas()
+    seen = []
+
+    def step(name: str) -> None:
+        if name.split()[0] == word:
+            seen.append(name)
+            if len(seen) == nth + 1 or word in ("land", "reconcile"):
+                raise error
+
+    if isinstance(error, RefusedError):
+        report = scene.cut(step=step)
+        assert report.exit_code == 3
+        assert report.reasons == ["planted"]
+    else:
+        with pytest.raises(type(error)):
+            scene.cut(step=step)
+    assert seen
+    assert scene.schemas() == before
+    assert scene.writable() == [True, True]
+    assert scene.landed == (1 if word == "reconcile" else 0)
+
+
+def test_a_store_that_stays_locked_refuses_and_names_its_holder(scene):
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE'); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(scene.store(scene.paths[1]))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        report = scene.cut()
+        assert report.exit_code == 3
+        assert str(holder.pid) in report.reasons[0]
+        assert scene.landed == 0
+    finally:
+        holder.stdin.close()
+        holder.wait()
+        holder.stdout.close()
+    assert scene.writable() == [True, True]
+
+
+def test_a_seal_that_lets_rows_through_fails_the_cut(scene, monkeypatch):
+    """The seal's code is removed; the canary must see it."""
+    monkeypatch.setattr(gate.Fence, "plant", lambda self, *a, **k: None)
+    report = scene.cut()
+    assert report.exit_code == 3
+    assert "canary" in report.reasons[0]
+    assert scene.landed == 0
+    assert [scene.ask(p, f"SELECT count(*) FROM {ACTIONS}")[0][0] for p in scene.paths] == [5, 5]
+    assert [scene.ask(p, f"SELECT count(*) FROM {ARCHIVES}")[0][0] for p in scene.paths] == [3, 3]
+
+
+def test_rows_that_change_while_it_lands_are_a_difference(scene):
+    def land() -> CommandResult:
+        scene.ask(scene.paths[0], "DELETE FROM nl_action_log WHERE rowid = 1")
+        return scene.land()
+
+    report = scene.cut(land=land)
+    assert report.exit_code == 8
+    assert "changed while the landing ran" in report.reasons[0]
+    assert scene.writable() == [True, True]
+
+
+def test_an_absent_table_refuses_unless_it_is_made_and_sealed(scene):
+    scene.ask(scene.paths[0], "DROP TABLE nl_transaction_archive")
+    before = scene.schemas()
+    refused = scene.cut()
+    assert refused.exit_code == 3
+    assert "--create-missing" in refused.reasons[0]
+    assert scene.schemas() == before
+    import msgspec
+
+    made = scene.cut(request=msgspec.structs.replace(REQUEST, create_missing=True))
+    assert made.exit_code == 0, made.reasons
+    with pytest.raises(sqlite3.IntegrityError, match="sealed"):
+        scene.ask(
+            scene.paths[0],
+            "INSERT INTO nl_transaction_archive (archive_id, source_tx_id, origin_writer, archived_at, ops) "
+            "VALUES ('a', 'b', '{}', 1, '[1]')",
+        )
+
+
+def test_a_replay_may_still_be_counted_or_not_as_the_operator_chose(scene):
+    import msgspec
+
+    scene.cut()
+    scene.ask(scene.paths[0], "UPDATE nl_transaction_archive SET replay_count = 9")
+    scene.cut(request=msgspec.structs.replace(REQUEST, updates=gate.Updates.REFUSE))
+    with pytest.raises(sqlite3.IntegrityError, match="sealed"):
+        scene.ask(scene.paths[0], "UPDATE nl_transaction_archive SET replay_count = 10")
