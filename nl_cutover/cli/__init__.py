@@ -14,7 +14,7 @@ import typer
 from .. import __version__
 from ..errors import CutoverError
 from ..verdicts import EXIT_MEANINGS, ExitCode
-from . import cut, demo, mc, measure, migrate, plan, receipt, status, verify
+from . import cut, demo, mc, measure, migrate, plan, receipt, seal, status, verify
 from .common import complain, say
 
 _EPILOG = "Exit codes: " + " · ".join(f"{int(code)} {meaning}" for code, meaning in EXIT_MEANINGS.items())
@@ -50,6 +50,8 @@ app.command()(measure.measure)
 app.command()(plan.plan)
 app.command()(migrate.migrate)
 app.command()(verify.verify)
+app.command()(seal.seal)
+app.command()(seal.unseal)
 app.command()(cut.cut)
 app.command()(status.status)
 app.add_typer(receipt.app, name="receipt")

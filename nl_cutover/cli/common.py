@@ -63,6 +63,14 @@ ClosedOption = Annotated[
     bool, typer.Option("--closed", help="State that store files given as arguments were cleanly closed.")
 ]
 
+UpdatesOption = Annotated[
+    str, typer.Option("--updates", help="allow | refuse: whether archives may still count replays.", metavar="HOW")
+]
+CreateOption = Annotated[
+    bool, typer.Option("--create-missing", help="Make the tables that are absent, so that they are sealed too.")
+]
+LockOption = Annotated[float, typer.Option("--lock-timeout", help="Seconds to wait for a store's lock.", min=0)]
+
 
 def endpoint(settings: Settings, *, cleartext: bool) -> Endpoint:
     """The ingress with the token of its slot. The token is kept for the redactor."""

@@ -12,6 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from ..stores.report import Report
+    from ..stores.sealing import Updates
     from .settings import Settings
 
 
@@ -54,3 +55,14 @@ def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bo
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def updates_of(text: str) -> Updates:
+    """`allow` or `refuse`. Raises UsageError."""
+    from ..errors import UsageError
+    from ..stores.sealing import Updates
+
+    try:
+        return Updates(text)
+    except ValueError:
+        raise UsageError(f"--updates takes allow or refuse, not {text!r}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,30 +15,31 @@ from ..custody.reading import LedgerReader
 from ..errors import RefusedError
 from ..migration.preparing import measured_facts, require_measured, tool_facts, utc
 from ..stores.report import Report
-from ..stores.sealing import Updates
 from ..stores.tables import Accounts
 from ..stores.verdict import verdict_of
 from ..verdicts import ExitCode
 from .command import echo_to_stderr, run_command
-from .gate import CutRequest, cut
+from .fencing import SealRequest
+from .gate import Gate
 from .report import CutReport
+
+_HEARTBEAT = 10.0  # seconds
 
 
 def run_cut(
     command: Sequence[str],
     *,
     custody: Path,
-    url: str,
+    request: SealRequest,
     measured: Callable[[], Report],
     allow_absent: bool,
-    updates: Updates,
-    create_missing: bool,
-    busy_timeout_ms: int,
+    hold_file: Path | None,
     max_age_ms: int,
     clock: Callable[[], int],
     redact: Callable[[str], str],
 ) -> CutReport:
     """Measure, check custody, cut, leave a receipt. Raises CutoverError when it may not even begin."""
+    _wait_while_held(hold_file)
     report = measured()
     require_measured(report)
     if any(checkout.state == "absent" for checkout in report.checkouts) and not allow_absent:
@@ -55,14 +57,15 @@ def run_cut(
     try:
         if verdict_of(report, allow_absent=allow_absent) is ExitCode.PROVED and _has_rows(report):
             _check_age(custody, clock(), max_age_ms)
-        result = cut(
+        gate = Gate(
             report,
-            CutRequest(url, socket.gethostname(), updates, create_missing, busy_timeout_ms),
+            request,
             accounts=accounts,
             land=lambda: run_command(command, echo=echo_to_stderr, redact=redact),
             remeasure=measured,
-            at=lambda: utc(clock()),
+            step=lambda name: _not_held(hold_file) if name == "land" else None,
         )
+        result = gate.cut(host=socket.gethostname(), at=lambda: utc(clock()))
     finally:
         if reader is not None:
             reader.__exit__()
@@ -85,6 +88,20 @@ def run_cut(
         },
     )
     return msgspec.structs.replace(result, receipt=str(link.path))
+
+
+def _wait_while_held(hold_file: Path | None) -> None:
+    said = 0.0
+    while hold_file is not None and hold_file.exists():
+        if time.monotonic() - said > _HEARTBEAT:
+            said = time.monotonic()
+            echo_to_stderr(f"held: {hold_file} exists; nothing is locked while it does\n".encode())
+        time.sleep(0.2)
+
+
+def _not_held(hold_file: Path | None) -> None:
+    if hold_file is not None and hold_file.exists():
+        raise RefusedError(f"{hold_file} came back before the landing: the cut is postponed")
 
 
 def _nothing(*_: object) -> bool:

@@ -17,7 +17,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 class StoreCut(msgspec.Struct, frozen=True):
-    """Rows as counted under the lock. `seal`: planted | removed | none."""
+    """Rows as counted under the lock. `seal`: planted | removed | left | stood before | none."""
 
     id: str
     path: str
@@ -37,7 +37,6 @@ class CutReport(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     stores: list[StoreCut]
     command: CommandResult | None
-    seals: str
     reasons: list[str]
     next_steps: list[str]
     receipt: str | None = None

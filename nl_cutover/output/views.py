@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .. import __version__
-from ..cut.report import CutReport
+from ..cut.report import CutReport, StoreCut
+from ..cut.sealing import SealReport
 from ..migration.plan import Loss, Plan
 from ..migration.report import RunReport
 from ..migration.verify import VerifyReport
@@ -53,9 +54,9 @@ def measure_document(report: MeasureReport) -> Document:
             t.name,
             store.id,
             t.state,
-            "-" if t.rows is None else str(t.rows),
+            _count(t.rows),
             t.zero or "-",
-            "-" if t.unaccounted is None else str(t.unaccounted),
+            _count(t.unaccounted),
             t.reason or "",
         ]
         for store in report.stores
@@ -68,7 +69,8 @@ def measure_document(report: MeasureReport) -> Document:
             str(len(s.aliases)),
             s.open_mode or "-",
             s.journal_mode or "-",
-            "-" if s.wal_bytes is None else str(s.wal_bytes),
+            str(s.wal_bytes),
+            "both tables" if s.seal.complete else ", ".join(s.seal.sealed) or "-",
             s.holders.sentence(),
         ]
         for s in report.stores
@@ -90,7 +92,7 @@ def measure_document(report: MeasureReport) -> Document:
         facts,
         [
             Table("tables", ["table", "store", "state", "rows", "zero", "unaccounted", "reason"], tables),
-            Table("stores", ["store", "path", "names", "opened", "journal", "wal bytes", "held by"], stores),
+            Table("stores", ["store", "path", "names", "opened", "journal", "wal bytes", "sealed", "held by"], stores),
             Table("checkouts", ["seat", "state", "store", "path", "reason"], checkouts),
         ],
         [*report.warnings, *(f"{s.id}: {warning}" for s in report.stores for warning in s.warnings)],
@@ -192,17 +194,22 @@ def cut_document(report: CutReport) -> Document:
         ("host", report.host),
         ("command", report.command.words if report.command else "-"),
         ("command exit", "-" if report.command is None else str(report.command.exit_code)),
-        ("seals", report.seals),
         ("receipt", report.receipt or "-"),
     ]
+    return _document("cut", report, facts, [_sealed(report.stores)], report.reasons, report.next_steps)
+
+
+def seal_document(report: SealReport) -> Document:
+    facts = [("at", report.at), ("host", report.host)]
+    return _document("seal", report, facts, [_sealed(report.stores)], (), report.next_steps)
+
+
+def _sealed(stores: Sequence[StoreCut]) -> Table:
     rows = [
-        [s.id, shorten(s.path, 60), str(s.archives), str(s.actions), str(s.unaccounted), s.seal] for s in report.stores
+        [s.id, shorten(s.path, 60), _count(s.archives), _count(s.actions), str(s.unaccounted), s.seal] for s in stores
     ]
-    return _document(
-        "cut",
-        report,
-        facts,
-        [Table("stores", ["store", "path", "archives", "actions", "unaccounted", "seal"], rows)],
-        report.reasons,
-        report.next_steps,
-    )
+    return Table("stores", ["store", "path", "archives", "actions", "unaccounted", "seal"], rows)
+
+
+def _count(rows: int | None) -> str:
+    return "-" if rows is None else str(rows)

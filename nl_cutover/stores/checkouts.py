@@ -130,7 +130,7 @@ def _checkout(path: Path, environ: Mapping[str, str], closed: bool, seen: set[Id
     try:
         facts = os.stat(path)
         if stat.S_ISDIR(facts.st_mode):
-            os.stat(path / ".")  # the door: a directory that may be seen but not entered
+            os.stat(f"{path}/.")  # the door: a directory that may be seen but not entered
     except OSError as error:
         return Checkout(seat, path, (), _closed(path, error))
     seen.add(identity_of(facts))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from ..contract.rows import ACTIONS, DDL, TABLES
+from ..contract.rows import ACTIONS, TABLES
 from ..errors import UnmeasurableError
-from ..verdicts import Absent, Measured, Unmeasurable, Zero
+from ..verdicts import Absent, Unmeasurable, Zero
 from . import dotenv, filesystems
 from .checkouts import LOGGING, Candidate, Checkout
+from .control import planted_control
 from .failures import explain, name_of
 from .filesystems import Filesystem, Kind
 from .holders import UNKNOWN, Holders, holders_of
@@ -67,7 +67,7 @@ def measure(
     read is measured once more. Source of the kinds of zero: neo#16202.
     """
     options = options or Options()
-    control = _control(options)
+    control = planted_control(options.limits)
     result: Report | None = None
     for _ in range(2):
         result, moved = _round(checkouts, clock, environ, accounts, options, control)
@@ -349,49 +349,6 @@ def _replaced(report: Report, moved: frozenset[StoreId]) -> Report:
         for checkout in report.checkouts
     )
     return msgspec.structs.replace(report, stores=stores, checkouts=checkouts)
-
-
-def _control(options: Options) -> Control:
-    """Plant one row in each table of a fresh store and measure it the way every other store is measured."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="nl-cutover-") as folder:
-            path = Path(folder).resolve() / "control.sqlite"
-            _plant(path)
-            found = resolve(path)
-            if not isinstance(found, Located):
-                return Control(False, f"the planted control store is not a plain file: {found.reason}")
-            walks, _ = read_store(
-                found,
-                UNKNOWN,
-                lambda opened: [walk(opened.connection, name).measurement for name in TABLES],
-                limits=options.limits,
-            )
-    except (OSError, sqlite3.Error, UnmeasurableError) as error:
-        why = name_of(error) if isinstance(error, sqlite3.Error) else str(error)
-        return Control(False, f"the planted control store could not be measured ({shown(why)})")
-    if walks != [Measured(1, unaccounted=1)] * len(TABLES):
-        return Control(False, "the planted control rows were not found: this reading cannot be trusted")
-    return Control(True)
-
-
-def _plant(path: Path) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.execute("PRAGMA synchronous=OFF")
-        connection.execute("BEGIN")
-        for name in TABLES:
-            connection.execute(DDL[name])
-        connection.execute(
-            "INSERT INTO nl_action_log (id, agent_id, sequence_id, timestamp, tool, args) "
-            "VALUES ('control', '', '', 0, '', '')"
-        )
-        connection.execute(
-            "INSERT INTO nl_transaction_archive (archive_id, source_tx_id, origin_writer, archived_at, ops) "
-            "VALUES ('control', '', '', 0, '')"
-        )
-        connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 def engine_warnings(version: tuple[int, int, int]) -> tuple[str, ...]:

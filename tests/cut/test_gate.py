@@ -7,19 +7,25 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nl_cutover.contract.rows import ACTIONS, ARCHIVES
-from nl_cutover.cut import gate
-from nl_cutover.cut.gate import CutRequest, cut
+from nl_cutover.cut import fencing
+from nl_cutover.cut.fencing import SealRequest
+from nl_cutover.cut.gate import Gate
 from nl_cutover.cut.report import CommandResult
+from nl_cutover.cut.sealing import seal_stores, unseal_stores
 from nl_cutover.errors import RefusedError
 from nl_cutover.stores.checkouts import discover
 from nl_cutover.stores.measurement import measure
+from nl_cutover.stores.sealing import Updates
 from nl_cutover.testing import plant_store
 
-REQUEST = CutRequest(url="http://127.0.0.1:3102/mc/mcp", host="here", busy_timeout_ms=300)
-INSERT = "INSERT INTO nl_action_log (id, agent_id, sequence_id, timestamp, tool, args) VALUES (?, 'a', 's', 1, 't', '{}')"
+REQUEST = SealRequest(url="http://127.0.0.1:3102/mc/mcp", busy_timeout_ms=300)
+INSERT = (
+    "INSERT INTO nl_action_log (id, agent_id, sequence_id, timestamp, tool, args) VALUES (?, 'a', 's', 1, 't', '{}')"
+)
 
 
 class Scene:
@@ -54,12 +60,13 @@ class Scene:
             "accounts": self.accounts,
             "land": self.land,
             "remeasure": self.measured,
-            "at": lambda: "now",
         } | options
-        return cut(self.measured(), request, **given)
+        return Gate(self.measured(), request, **given).cut(host="here", at=lambda: "now")
 
     def schemas(self) -> list[list[tuple]]:
-        return [self.ask(path, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name") for path in self.paths]
+        return [
+            self.ask(path, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name") for path in self.paths
+        ]
 
     def ask(self, path: Path, sql: str, *parameters: object) -> list[tuple]:
         connection = sqlite3.connect(self.store(path))
@@ -107,7 +114,7 @@ def test_a_landing_that_fails_takes_the_seals_away_to_the_byte(scene):
     scene.exit_code = 1
     report = scene.cut()
     assert report.exit_code == 3
-    assert report.seals == "removed"
+    assert {s.seal for s in report.stores} == {"removed"}
     assert scene.schemas() == before
     assert scene.writable() == [True, True]
 
@@ -128,14 +135,14 @@ def test_a_late_row_of_one_store_refuses_both(scene):
         known |= {key for (key,) in scene.ask(path, "SELECT archive_id FROM nl_transaction_archive")}
     report = scene.measured()
     scene.ask(scene.paths[1], INSERT, "late")
-    result = cut(
+    gate = Gate(
         report,
         REQUEST,
         accounts=lambda table, key, digest: key.decode() in known,
         land=scene.land,
         remeasure=scene.measured,
-        at=lambda: "now",
     )
+    result = gate.cut(host="here", at=lambda: "now")
     assert result.exit_code == 3
     assert scene.landed == 0
     assert "1 of 6 rows of nl_action_log" in result.reasons[0]
@@ -197,7 +204,7 @@ def test_a_store_that_stays_locked_refuses_and_names_its_holder(scene):
 
 def test_a_seal_that_lets_rows_through_fails_the_cut(scene, monkeypatch):
     """The seal's code is removed; the canary must see it."""
-    monkeypatch.setattr(gate.Fence, "plant", lambda self, *a, **k: None)
+    monkeypatch.setattr(fencing.Fence, "plant", lambda self, *a, **k: None)
     report = scene.cut()
     assert report.exit_code == 3
     assert "canary" in report.reasons[0]
@@ -224,8 +231,6 @@ def test_an_absent_table_refuses_unless_it_is_made_and_sealed(scene):
     assert refused.exit_code == 3
     assert "--create-missing" in refused.reasons[0]
     assert scene.schemas() == before
-    import msgspec
-
     made = scene.cut(request=msgspec.structs.replace(REQUEST, create_missing=True))
     assert made.exit_code == 0, made.reasons
     with pytest.raises(sqlite3.IntegrityError, match="sealed"):
@@ -237,10 +242,39 @@ def test_an_absent_table_refuses_unless_it_is_made_and_sealed(scene):
 
 
 def test_a_replay_may_still_be_counted_or_not_as_the_operator_chose(scene):
-    import msgspec
-
     scene.cut()
     scene.ask(scene.paths[0], "UPDATE nl_transaction_archive SET replay_count = 9")
-    scene.cut(request=msgspec.structs.replace(REQUEST, updates=gate.Updates.REFUSE))
+    scene.cut(request=msgspec.structs.replace(REQUEST, updates=Updates.REFUSE))
     with pytest.raises(sqlite3.IntegrityError, match="sealed"):
         scene.ask(scene.paths[0], "UPDATE nl_transaction_archive SET replay_count = 10")
+
+
+def test_a_seal_that_stood_before_the_cut_is_not_taken_away_by_its_failure(scene):
+    seal_stores(scene.measured(), REQUEST, host="here", at=lambda: "now")
+    before = scene.schemas()
+    scene.exit_code = 1
+    report = scene.cut()
+    assert report.exit_code == 3
+    assert {s.seal for s in report.stores} == {"stood before"}
+    assert scene.schemas() == before
+    assert scene.writable() == [False, False]
+
+
+def test_sealing_is_all_or_none_idempotent_and_reversible_to_the_byte(scene):
+    before = scene.schemas()
+    scene.ask(scene.paths[1], "DROP TABLE nl_transaction_archive")
+    with pytest.raises(RefusedError, match="--create-missing"):
+        seal_stores(scene.measured(), REQUEST, host="here", at=lambda: "now")
+    assert scene.writable() == [True, True]
+    making = msgspec.structs.replace(REQUEST, create_missing=True)
+    first = seal_stores(scene.measured(), making, host="here", at=lambda: "now")
+    assert [s.seal for s in first.stores] == ["planted", "planted"]
+    sealed = scene.schemas()
+    again = seal_stores(scene.measured(), making, host="here", at=lambda: "now")
+    assert [s.seal for s in again.stores] == ["stood before", "stood before"]
+    assert scene.schemas() == sealed
+    assert scene.writable() == [False, False]
+    unseal_stores(scene.measured(), host="here", at=lambda: "now")
+    assert scene.schemas()[0] == before[0]
+    assert scene.writable() == [True, True]
+    assert unseal_stores(scene.measured(), host="here", at=lambda: "now").stores[0].seal == "none"
