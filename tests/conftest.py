@@ -81,7 +81,7 @@ class Operator:
 
 
 @pytest.fixture(scope="session")
-def core(tmp_path_factory) -> Iterator[EmbeddedMemoryCore]:
+def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMemoryCore]:
     """One Memory Core for all tests that only add to it."""
     with embedded_memory_core(tmp_path_factory.mktemp("core"), tokens=TOKENS) as running:
         yield running
