@@ -24,7 +24,7 @@ def m001_journal_of_a_run(db: Database) -> None:
             state TEXT NOT NULL CHECK (state IN
                 ('pending', 'intended', 'delivered', 'confirmed', 'refused', 'unknown', 'differs')),
             reason TEXT NOT NULL DEFAULT '', refused_by TEXT NOT NULL DEFAULT '',
-            source_tx_id TEXT, ops_digest TEXT, writer TEXT, named INTEGER NOT NULL DEFAULT 1,
+            source_tx_id TEXT, call_digest TEXT, writer TEXT, identity TEXT, named INTEGER NOT NULL DEFAULT 1,
             archive_id TEXT, custodian TEXT, bytes_equal INTEGER,
             intended_at INTEGER, delivered_at INTEGER, confirmed_at INTEGER,
             marks_wanted INTEGER NOT NULL DEFAULT 0, marks_made INTEGER NOT NULL DEFAULT 0,
@@ -69,8 +69,17 @@ def m001_journal_of_a_run(db: Database) -> None:
     db.execute(
         """
         CREATE TABLE tokens (
-            store TEXT NOT NULL, sequence BLOB NOT NULL, token TEXT NOT NULL,
-            PRIMARY KEY (store, sequence)
+            store TEXT NOT NULL, name BLOB NOT NULL, token TEXT NOT NULL,
+            PRIMARY KEY (store, name)
         ) STRICT, WITHOUT ROWID
+        """
+    )
+    db.execute(
+        """
+        CREATE TABLE settlements (
+            id INTEGER PRIMARY KEY,
+            at INTEGER NOT NULL, row_table TEXT NOT NULL, key TEXT NOT NULL,
+            decision TEXT NOT NULL, by TEXT NOT NULL, detail TEXT NOT NULL
+        ) STRICT
         """
     )

@@ -25,7 +25,7 @@ from .common import (
     endpoint,
     finish,
 )
-from .plan import ReplaysOption, TelemetryOption, policy_of
+from .plan import GAP_HOURS, LifeGapOption, ReplaysOption, TelemetryOption, policy_of
 
 
 def migrate(
@@ -33,6 +33,7 @@ def migrate(
     root: Roots = None,
     telemetry: TelemetryOption = "leave",
     replays: ReplaysOption = "marks",
+    life_gap: LifeGapOption = GAP_HOURS,
     owner: OwnerOption = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Run exactly this plan, as `plan --out` wrote it.", metavar="FILE")
@@ -67,7 +68,7 @@ def migrate(
         owner=owner,
         plane=plane,
     )
-    policy = policy_of(telemetry, replays, settings.owner)
+    policy = policy_of(telemetry, replays, settings.owner, life_gap)
     target = endpoint(settings, cleartext=allow_cleartext)
     acknowledged = None if plan is None else _digest_in(plan)
     report = measured(settings, expect=expect_checkouts, closed=closed)

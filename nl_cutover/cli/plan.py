@@ -31,12 +31,19 @@ ReplaysOption = Annotated[
     str, typer.Option("--replays", help="marks | receipt: how replay counts travel.", metavar="HOW")
 ]
 
+LifeGapOption = Annotated[
+    float,
+    typer.Option("--life-gap", help="Hours after which an equal sequence id is another process life.", min=0.0),
+]
+GAP_HOURS = 96.0
+
 
 def plan(
     checkouts: Checkouts = None,
     root: Roots = None,
     telemetry: TelemetryOption = "leave",
     replays: ReplaysOption = "marks",
+    life_gap: LifeGapOption = GAP_HOURS,
     owner: OwnerOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.", metavar="FILE")] = None,
     expect_checkouts: ExpectOption = None,
@@ -55,7 +62,7 @@ def plan(
     from .settings import load
 
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner)
-    policy = policy_of(telemetry, replays, settings.owner)
+    policy = policy_of(telemetry, replays, settings.owner, life_gap)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with source_of(report) as source:
         made = build_plan(source, policy, now_ms=now_ms())
@@ -69,7 +76,7 @@ def plan(
     finish(made, plan_document(made), format)
 
 
-def policy_of(telemetry: str, replays: str, owner: str | None) -> Policy:
+def policy_of(telemetry: str, replays: str, owner: str | None, life_gap: float) -> Policy:
     from ..errors import UsageError
     from ..migration.policy import Policy, Replays, Telemetry
 
@@ -77,4 +84,4 @@ def policy_of(telemetry: str, replays: str, owner: str | None) -> Policy:
         how = Replays(replays)
     except ValueError:
         raise UsageError(f"--replays takes marks or receipt, not {replays!r}") from None
-    return Policy(Telemetry.parse(telemetry), how, owner)
+    return Policy(Telemetry.parse(telemetry), how, owner, life_gap)

@@ -24,7 +24,6 @@ class SaveCall(msgspec.Struct, frozen=True):
 
     arguments: bytes
     digest: str  # of the canonical form of the fields in COMPARED
-    ops_digest: str
     source_tx_id: str
     writer: str
     replays: int
@@ -65,7 +64,6 @@ def _save_call(row: Row) -> SaveCall | Refused:
     return SaveCall(
         arguments=arguments,
         digest=js.digest(expected),
-        ops_digest=js.digest(ops),
         source_tx_id=expected["sourceTxId"],
         writer=_writer_name(writer["agentId"]),
         replays=_replays(row),

@@ -45,7 +45,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True):
     digest: str
     store: str
     source_tx_id: str = ""
-    ops_digest: str = ""
+    call_digest: str = ""
     writer: str = ""
     named: bool = True
     marks_wanted: int = 0
@@ -285,7 +285,7 @@ def _move(table: str, row_id: int, to: str, sources: frozenset[str], columns: di
 def _archive_changes(entry: ArchiveEntry) -> list[Change]:
     return [
         Change(
-            "INSERT INTO archives (key, content_digest, digest, state, reason, refused_by, source_tx_id, ops_digest, "
+            "INSERT INTO archives (key, content_digest, digest, state, reason, refused_by, source_tx_id, call_digest, "
             "writer, named, marks_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (key, content_digest) DO UPDATE SET digest = excluded.digest, "
             "marks_wanted = max(marks_wanted, excluded.marks_wanted)",
@@ -297,7 +297,7 @@ def _archive_changes(entry: ArchiveEntry) -> list[Change]:
                 entry.refusal,
                 "plan" if entry.refusal else "",
                 entry.source_tx_id,
-                entry.ops_digest,
+                entry.call_digest,
                 entry.writer,
                 int(entry.named),
                 entry.marks_wanted,

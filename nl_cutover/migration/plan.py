@@ -16,6 +16,7 @@ from ..contract.telemetry import project
 from ..contract.wire import BODY_LIMIT, RETENTION_MS
 from ..custody.ledger import ActionEntry, ArchiveEntry
 from ..verdicts import Refused
+from .lives import Lives, lives_of
 from .policy import Policy, Replays, TelemetryMode
 from .source import Source, SourceStore
 
@@ -61,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     writers: dict[str, int]
     telemetry: str
     replays: str
+    life_gap_hours: float
     archives: int
     archives_to_send: int
     duplicates: int
@@ -104,6 +106,7 @@ def build_plan(
         writers=dict(sorted(tally.writers.items())),
         telemetry=str(policy.telemetry),
         replays=policy.replays,
+        life_gap_hours=policy.life_gap_hours,
         archives=tally.archives,
         archives_to_send=tally.to_send,
         duplicates=tally.duplicates,
@@ -113,7 +116,7 @@ def build_plan(
         refused=tally.refused,
         losses=_losses(tally, policy, owner),
         blockers=_blockers(tally, policy),
-        notes=_notes(tally, policy),
+        notes=_notes(tally, policy, lives_of(source, policy.life_gap_hours)),
     )
     return msgspec.structs.replace(plan, digest=digest_of(plan))
 
@@ -176,7 +179,7 @@ def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _
         digest=digest,
         store=store.id,
         source_tx_id=call.source_tx_id,
-        ops_digest=call.ops_digest,
+        call_digest=call.digest,
         writer=call.writer,
         named=call.named,
         marks_wanted=call.replays if policy.replays is Replays.MARKS else 0,
@@ -236,7 +239,7 @@ def _blockers(tally: _Tally, policy: Policy) -> list[str]:
     return blockers
 
 
-def _notes(tally: _Tally, policy: Policy) -> list[str]:
+def _notes(tally: _Tally, policy: Policy, lives: Lives) -> list[str]:
     notes = []
     if policy.telemetry.mode is TelemetryMode.ADMIT and tally.expiring:
         notes.append(
@@ -245,6 +248,11 @@ def _notes(tally: _Tally, policy: Policy) -> list[str]:
         )
     if policy.telemetry.mode is TelemetryMode.ADMIT and tally.undated:
         notes.append(f"{tally.undated} actions have no timestamp: MC keeps them and never reads them")
+    if policy.telemetry.mode is TelemetryMode.ADMIT and lives.split:
+        notes.append(
+            f"{lives.split} sequence ids recur after more than {policy.life_gap_hours:g} hours: "
+            "each process life gets a token of its own"
+        )
     if policy.telemetry.mode is TelemetryMode.LEAVE and tally.actions:
         notes.append(f"{tally.actions} actions are left on the host: the cut stays refused")
     if any(row.table == ARCHIVES for row in tally.refused):

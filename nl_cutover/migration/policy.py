@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from ..errors import UsageError
+from .lives import GAP_HOURS
 
 
 class TelemetryMode(StrEnum):
@@ -47,3 +48,4 @@ class Policy(msgspec.Struct, frozen=True):
     telemetry: Telemetry
     replays: Replays = Replays.MARKS
     owner: str | None = None
+    life_gap_hours: float = GAP_HOURS

@@ -13,6 +13,7 @@ from ..errors import CutoverError, InterruptedRunError, RefusedError
 from ..ingress.operations import Operations
 from ..ingress.session import Session
 from .archives import ArchiveRoad
+from .lives import Lives, lives_of
 from .policy import Policy, TelemetryMode
 from .progress import Progress
 from .source import Source
@@ -140,7 +141,7 @@ class Run:
     def _carry_telemetry(self) -> None:
         total = self._ledger.read("SELECT count(*) FROM actions WHERE state = 'pending'")[0][0]
         self._progress.stage("telemetry", total)
-        road = TelemetryRoad(self._ledger, self._source, self._stop, self._new_token)
+        road = TelemetryRoad(self._ledger, self._source, self._lives(), self._stop, self._new_token)
 
         def worker(session: Session) -> None:
             operations = Operations(session)
@@ -150,6 +151,9 @@ class Run:
                     self._sent += 1
 
         self._in_threads(worker, (total + 99) // 100)
+
+    def _lives(self) -> Lives:
+        return lives_of(self._source, self._policy.life_gap_hours)
 
     def _in_threads(self, worker: Callable[[Session], None], jobs: int) -> None:
         faults: list[BaseException] = []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
-from ..contract.rows import COLUMNS, KEY, Row, Text, key_of_text
+from ..contract.rows import ACTIONS, COLUMNS, KEY, Row, Text, key_of_text
 from ..errors import RefusedError
 from ..stores.snapshot import Snapshot, rows
 
@@ -45,9 +46,35 @@ class Source:
         """Every row, in the order of its key. Flat in memory."""
         return rows(store.snapshot, table)
 
+    def gaps(self, store: SourceStore, gap_ms: float) -> list[tuple[bytes, float]]:
+        """(sequence id, timestamp) of each action that comes more than `gap_ms` after the one before it, in order."""
+        if not store.snapshot.counts.get(ACTIONS):
+            return []
+        found = self._ask(
+            store.id,
+            "SELECT sequence_id, timestamp FROM (SELECT sequence_id, timestamp, timestamp - lag(timestamp) OVER "
+            "(PARTITION BY sequence_id ORDER BY timestamp) AS gap FROM main.nl_action_log "
+            "WHERE typeof(timestamp) IN ('integer', 'real') AND timestamp BETWEEN 946684800000 AND 4102444800000 "
+            "AND typeof(sequence_id) = 'text' AND sequence_id <> '') "
+            "WHERE gap > ? ORDER BY 1, 2",
+            (gap_ms,),
+        )
+        return [(bytes(sequence), float(at)) for sequence, at in found]
+
     def fetch(self, store_id: str, table: str, key: str, digest: str) -> Row:
         """The row with this key and digest. Raises RefusedError when the snapshot does not hold it."""
-        columns = ", ".join(COLUMNS[table])
+        found = self._ask(
+            store_id,
+            f"SELECT {', '.join(COLUMNS[table])} FROM main.{table} WHERE {KEY[table]} = ?",
+            (key_of_text(key),),
+        )
+        for values in found:
+            row = Row(table, values)
+            if row.digest == digest:
+                return row
+        raise RefusedError(f"row {key} of {table} is no longer in store {store_id} as it was planned")
+
+    def _ask(self, store_id: str, sql: str, parameters: tuple[object, ...]) -> list[tuple[Any, ...]]:
         with self._lock:
             connection = self._connections.get(store_id)
             if connection is None:
@@ -55,14 +82,7 @@ class Source:
                 connection = sqlite3.connect(address, uri=True, check_same_thread=False)
                 connection.text_factory = Text
                 self._connections[store_id] = connection
-            found = connection.execute(
-                f"SELECT {columns} FROM main.{table} WHERE {KEY[table]} = ?", (key_of_text(key),)
-            ).fetchall()
-        for values in found:
-            row = Row(table, values)
-            if row.digest == digest:
-                return row
-        raise RefusedError(f"row {key} of {table} is no longer in store {store_id} as it was planned")
+            return connection.execute(sql, parameters).fetchall()
 
     def holds(self, store_id: str) -> bool:
         return store_id in self.stores

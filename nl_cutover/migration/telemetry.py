@@ -11,6 +11,7 @@ from ..custody.journal import Change
 from ..custody.ledger import ActionWork, Ledger
 from ..ingress.operations import Operations
 from ..verdicts import Delivered, NotSent, Refused, Unknown
+from .lives import Lives
 from .source import Source
 from .stop import Stop
 
@@ -18,36 +19,45 @@ Batch = list[tuple[ActionWork, Action]]
 
 
 class Tokens:
-    """One random token for each (store, host sequence), stable over resumes, known to the ledger alone."""
+    """One random token for each (store, process life, host sequence), stable over resumes, known to the ledger alone.
 
-    def __init__(self, ledger: Ledger, new_token: Callable[[], str]) -> None:
-        self._new_token = new_token
+    A row without a sequence is a group of its own, named by its key.
+    """
+
+    def __init__(self, ledger: Ledger, lives: Lives, new_token: Callable[[], str]) -> None:
+        self._lives, self._new_token = lives, new_token
         self._known: dict[tuple[str, bytes], str] = {
-            (store, bytes(sequence)): token
-            for store, sequence, token in ledger.read("SELECT store, sequence, token FROM tokens")
+            (store, bytes(name)): token for store, name, token in ledger.read("SELECT store, name, token FROM tokens")
         }
+
+    def known(self, work: ActionWork, action: Action) -> str | None:
+        """The token that this row was, or would have been, sent under; None when it never was."""
+        return self._known.get((work.store, self._name(work, action)))
 
     def of(self, batch: Batch) -> tuple[list[str], list[Change]]:
         """The tokens of a batch in order, and the changes that make new ones durable."""
         tokens, changes = [], []
         for work, action in batch:
-            if action.sequence is None:
-                tokens.append(self._new_token())  # a row without a sequence is a group of its own
-                continue
-            name = (work.store, action.sequence)
+            name = (work.store, self._name(work, action))
             if (token := self._known.get(name)) is None:
                 token = self._known[name] = self._new_token()
-                changes.append(Change("INSERT INTO tokens (store, sequence, token) VALUES (?, ?, ?)", (*name, token)))
+                changes.append(Change("INSERT INTO tokens (store, name, token) VALUES (?, ?, ?)", (*name, token)))
             tokens.append(token)
         return tokens, changes
+
+    def _name(self, work: ActionWork, action: Action) -> bytes:
+        if action.sequence is None:
+            return b"row:" + work.key.encode("utf-8", "surrogatepass")
+        life = self._lives.of(work.store, action.sequence, action.timestamp)
+        return b"life:%d:" % life + action.sequence
 
 
 class TelemetryRoad:
     """Hands out batches to workers and journals what became of them."""
 
-    def __init__(self, ledger: Ledger, source: Source, stop: Stop, new_token: Callable[[], str]) -> None:
+    def __init__(self, ledger: Ledger, source: Source, lives: Lives, stop: Stop, new_token: Callable[[], str]) -> None:
         self._ledger, self._source, self._stop = ledger, source, stop
-        self._tokens = Tokens(ledger, new_token)
+        self._tokens = Tokens(ledger, lives, new_token)
         self._lock = threading.Lock()
         self._batches = batches(self._projected())
         self._next = int(ledger.read("SELECT coalesce(max(id), 0) + 1 FROM batches")[0][0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,9 +66,10 @@ def _is_neo(package: Path) -> bool:
 
 
 def worktrees_of(checkout: Path) -> list[Path]:
-    """Other worktrees of the same repository that are still there, and what lies in `.claude/worktrees`.
+    """Worktrees of the same repository that are still there, `checkout` included, and what `.claude/worktrees` holds.
 
-    `.git` may be a directory or a file. Git's own list is asked; where git refuses or is missing, its files are read.
+    `.git` may be a directory or a file. Git's files are read as `git worktree list` reads them; git itself is not
+    started: it refuses repositories of other users, and a repository's configuration may name programs to run.
     """
     found = [*_listed_by_git(checkout), *_in_claude(checkout)]
     return [path for path in dict.fromkeys(found) if os.path.lexists(path)]
@@ -85,24 +85,8 @@ def _in_claude(checkout: Path) -> list[Path]:
 
 def _listed_by_git(checkout: Path) -> list[Path]:
     common = _common_directory(checkout)
-    if common is None or not os.path.isdir(common / "worktrees"):
-        # One worktree only; unless the checkout is itself linked, in which case `common` has the directory.
+    if common is None:
         return []
-    # A repository's own configuration may start programs, and GIT_* may point elsewhere: neither belongs in a reading.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "-c", "core.fsmonitor=false", "-C", os.fspath(checkout), "worktree", "list", "--porcelain", "-z"]
-    try:
-        answer = subprocess.run(command, capture_output=True, env=environ, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return _listed_by_files(common)
-    return [
-        Path(os.fsdecode(field.removeprefix(b"worktree ")))
-        for field in answer.split(b"\0")
-        if field.startswith(b"worktree ")
-    ]
-
-
-def _listed_by_files(common: Path) -> list[Path]:
     found = [common.parent] if common.name == ".git" else []
     try:
         names = sorted(os.listdir(common / "worktrees"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -194,7 +194,3 @@ def _from_psutil(targets: _Targets) -> dict[StoreId, Holders]:
                 targets.add(where, process.pid, command, "unknown", deleted=False)
     looked = Looked.NOWHERE if not seen else Looked.PARTLY if unreadable else Looked.EVERYWHERE
     return targets.result(looked, unreadable)
-
-
-def named(holders: Mapping[StoreId, Holders], store: StoreId) -> Holders:
-    return holders.get(store, UNKNOWN)

@@ -20,14 +20,13 @@ from .failures import explain, name_of
 from .filesystems import Filesystem, Kind
 from .holders import UNKNOWN, Holders, holders_of
 from .identity import Located, Resolution, StoreId, resolve
+from .logs import takes_every_row_away
 from .mounts import ContainerMount, mounted_into
 from .paths import in_base64, shown
 from .reader import Limits, Opened, OpenMode, read_store
 from .report import CheckoutReport, Control, Report, StoreReport, refused_table, table_report
 from .sealing import SealState, seal_state
 from .tables import Accounts, Walk, walk
-
-_QUICK_CHECK_BYTES = 16 * 1024 * 1024
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -220,29 +219,18 @@ def _permitted(way: _Reached, filesystem: Filesystem, options: Options, control:
             f"{where} lies on {filesystem.type}, where SQLite's locks and shared memory cannot be relied on",
             f"measure on the machine whose disk holds it, or acknowledge {filesystem.type}",
         )
-    if all(candidate.bare and not candidate.closed for candidate in way.candidates):
-        _vouched(way.located.path)
-
-
-def _vouched(path: Path) -> None:
-    """Raises UnmeasurableError for a bare WAL file without a `-wal`: a copy may have left its rows behind."""
-    if os.path.lexists(f"{path}-wal"):
-        return
-    try:
-        with open(path, "rb", buffering=0) as file:
-            start = file.read(20)
-    except OSError:
-        return  # the reading says it in its own words
-    if len(start) == 20 and start[19] == 2:
-        raise UnmeasurableError(
-            f"{shown(path)} is a WAL store handed over as a bare file without a -wal: its newest rows may be elsewhere",
-            "name the checkout it belongs to, or state that it was cleanly closed",
-        )
 
 
 def _read(
     opened: Opened, located: Located, way: _Reached, holders: Holders, accounts: Accounts | None, options: Options
 ) -> tuple[dict[str, Walk], SealState]:
+    if opened.mode is OpenMode.IMMUTABLE and all(one.bare and not one.closed for one in way.candidates):
+        # A copy may have left its newest rows, or its whole schema, in a -wal elsewhere.
+        raise UnmeasurableError(
+            f"{shown(located.path)} is a WAL store handed over as a bare file without a -wal: "
+            "its newest rows may be elsewhere",
+            "name the checkout it belongs to, or state that it was cleanly closed",
+        )
     connection = opened.connection
     walks: dict[str, Walk] = {}
     for name in TABLES:
@@ -255,23 +243,14 @@ def _read(
             failure = explain(error, located.path, holders, options.limits.max_seconds)
             walks[name] = Walk(Unmeasurable(f"{name}: {failure.message}", failure.hint))
     left_by_the_dead = opened.mode is OpenMode.COPY or (opened.mode is OpenMode.SHARED and not holders.processes)
-    if left_by_the_dead and opened.facts.main.size + _wal(opened) < _QUICK_CHECK_BYTES:
-        _checked(connection, located.path)
-    return walks, seal_state(connection)
-
-
-def _wal(opened: Opened) -> int:
-    return opened.facts.wal.size if opened.facts.wal else 0
-
-
-def _checked(connection: sqlite3.Connection, path: Path) -> None:
-    """A `-wal` that nobody holds open may be another store's: pages that do not fit together show it."""
-    found = connection.execute("PRAGMA main.quick_check(1)").fetchone()[0]
-    if found != "ok":
+    lost = takes_every_row_away(connection, located.path) if left_by_the_dead else None
+    if lost is not None:
         raise UnmeasurableError(
-            f"{shown(path)}: its pages and those of its -wal do not fit together",
-            "find the -wal that belongs to this store, or restore the store",
+            f"{shown(located.path)}: not one of the rows that {lost} has without its -wal is left with it; "
+            "the -wal nobody holds open is another store's, or every row was deleted",
+            "find the -wal that belongs to this store, or let its recorder open and close it",
         )
+    return walks, seal_state(connection)
 
 
 def _zero(name: str, way: _Reached, seal: SealState, environ: Mapping[str, str], holders: Holders) -> tuple[Zero, str]:

@@ -33,6 +33,7 @@ from .failures import explain, name_of
 from .header import Header
 from .holders import Holders
 from .identity import SIDECARS, Identity, Located, identity_of
+from .logs import foreign_wal
 from .paths import shown, uri
 
 T = TypeVar("T")
@@ -253,7 +254,7 @@ def _choose(store: Located, header: Header, facts: Facts, holders: Holders) -> O
 def _own_log(store: Located, header: Header, facts: Facts, holders: Holders) -> None:
     if any(holder.file == "-wal" for holder in holders.processes):
         return  # its writer vouches for it, and may reset it while it is being looked at
-    why = headers.foreign_wal(header, Path(f"{store.path}-wal"))
+    why = foreign_wal(header, Path(f"{store.path}-wal"))
     if why is None:
         return
     if look(store) != facts:

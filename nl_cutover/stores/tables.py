@@ -23,6 +23,13 @@ TIMES = {"nl_action_log": ("timestamp",), "nl_transaction_archive": ("committed_
 
 _MS = (100_000_000_000, 100_000_000_000_000)  # 1973 to 5138; smaller numbers are seconds, larger ones microseconds
 _ARGUMENTS = 100  # of one SQL function; SQLite allows 127
+_UNITS = (
+    "not a number",
+    "looking like seconds",
+    "looking like microseconds",
+    "zero or negative",
+    "stored as a real number",
+)
 _NAMED = 5  # keys named in a warning
 
 
@@ -113,69 +120,57 @@ def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = 
     table = find(connection, name)
     if not isinstance(table, Table):
         return Walk(table)
-    facts = _facts(connection, table, seen=accounts is None)
+    counted = _count(connection, table, seen=accounts is None)
     invalid: list[str] = []
     invalid_text = unaccounted = 0
-    if facts is None:  # no accounts, and a TEXT value that is not UTF-8: find out which
-        facts = _facts(connection, table, seen=False)
-        assert facts is not None
-        accounts = _none
+    if counted is None:  # no accounts, and a TEXT value that is not UTF-8: find out which
+        counted, accounts = _count(connection, table, seen=False), _none
+    assert counted is not None
+    rows, odd = counted
     if accounts is None:
-        unaccounted = facts.rows
+        unaccounted = rows
     else:
-        rows = 0
+        walked = 0
         for values, valid in _typed(connection, table):
-            rows += 1
+            walked += 1
             if not valid:
                 invalid_text += 1
                 if len(invalid) < _NAMED:
                     invalid.append(_key_shown(values, table))
             if accounts is _none or not accounts(name, _key(values, table), row_digest(COLUMNS[name], values)):
                 unaccounted += 1
-        if rows != facts.rows:
-            return Walk(_lost(table, rows, facts.rows))
+        if walked != rows:
+            return Walk(_lost(table, walked, rows))
     indexed = connection.execute(f"SELECT count(*) FROM {table.source}").fetchone()[0]
-    if indexed != facts.rows:
-        return Walk(_lost(table, facts.rows, indexed))
+    if indexed != rows:
+        return Walk(_lost(table, rows, indexed))
+    null_keys, odd_keys, warnings = _oddities(connection, table) if odd else (0, 0, ())
     return Walk(
-        Measured(facts.rows, unaccounted=unaccounted),
-        null_keys=facts.null_keys,
-        odd_keys=facts.odd_keys,
+        Measured(rows, unaccounted=unaccounted),
+        null_keys=null_keys,
+        odd_keys=odd_keys,
         duplicate_keys=_duplicates(connection, table),
         invalid_text=invalid_text,
         invalid=tuple(invalid),
         missing=table.missing,
         extra=table.extra,
-        warnings=_time_warnings(connection, table, facts.odd_times),
+        warnings=warnings,
     )
-
-
-class _Facts(msgspec.Struct, frozen=True):
-    rows: int
-    null_keys: int
-    odd_keys: int
-    odd_times: tuple[int, ...]
 
 
 def _none(*_: object) -> bool:
     return False
 
 
-def _facts(connection: sqlite3.Connection, table: Table, *, seen: bool) -> _Facts | None:
-    """Counts of one full walk, done inside SQLite. None when a value is not UTF-8 and `seen` made every one be read."""
-    key = quoted(table.columns[KEY[table.name]]) if KEY[table.name] in table.columns else "'-'"
-    low, high = _MS
-    times = [quoted(table.columns[c]) for c in TIMES[table.name] if c in table.columns]
-    counted = [
-        "count(*)",
-        f"count(*) - count({key})",
-        f"count(CASE WHEN typeof({key}) NOT IN ('text', 'null') THEN 1 END)",
-        *(
-            f"count(CASE WHEN typeof({c}) <> 'null' AND (typeof({c}) <> 'integer' OR {c} NOT BETWEEN {low} AND {high})"
-            " THEN 1 END)"
-            for c in times
-        ),
-    ]
+def _count(connection: sqlite3.Connection, table: Table, *, seen: bool) -> tuple[int, int] | None:
+    """Rows of one full walk inside SQLite, and how many of them are odd.
+
+    With `seen` every value is read; None when one of them is TEXT that is not UTF-8.
+    """
+    plain = [f"typeof({c}) = 'text'" for c in _stored(table, (KEY[table.name],))]
+    for c in _stored(table, TIMES[table.name]):
+        plain.append(f"({c} BETWEEN {_MS[0]} AND {_MS[1]} AND typeof({c}) = 'integer' OR {c} IS NULL)")
+    counted = ["count(*)", f"count(CASE WHEN {' AND '.join(plain) or 1} THEN 1 END)"]
     if seen:
         # Python decodes each TEXT argument and refuses what is not UTF-8; a builtin keeps the call itself cheap.
         connection.create_function("nl_cutover_seen", -1, "".format)
@@ -188,7 +183,37 @@ def _facts(connection: sqlite3.Connection, table: Table, *, seen: bool) -> _Fact
         if seen and str(error) == "user-defined function raised exception":
             return None
         raise
-    return _Facts(row[0], row[1], row[2], tuple(row[3 : 3 + len(times)]))
+    return row[0], row[0] - row[1]
+
+
+def _stored(table: Table, names: tuple[str, ...]) -> list[str]:
+    return [quoted(table.columns[name]) for name in names if name in table.columns]
+
+
+def _oddities(connection: sqlite3.Connection, table: Table) -> tuple[int, int, tuple[str, ...]]:
+    """NULL keys, keys that are not text, and times whose unit does not look like milliseconds; nothing is converted."""
+    tests: list[str] = ["0", "0"]
+    for c in _stored(table, (KEY[table.name],)):
+        tests = [f"{c} IS NULL", f"typeof({c}) NOT IN ('text', 'null')"]
+    times = _stored(table, TIMES[table.name])
+    for c in times:
+        number, (low, high) = f"typeof({c}) IN ('integer', 'real')", _MS
+        tests += [
+            f"typeof({c}) IN ('text', 'blob')",
+            f"{number} AND {c} > 0 AND {c} < {low}",
+            f"{number} AND {c} > {high}",
+            f"{number} AND {c} <= 0",
+            f"typeof({c}) = 'real' AND {c} BETWEEN {low} AND {high}",
+        ]
+    sums = ", ".join(f"count(CASE WHEN {test} THEN 1 END)" for test in tests)
+    nulls, odd, *counts = connection.execute(f"SELECT {sums} FROM {table.source} NOT INDEXED").fetchone()
+    warnings = []
+    for at, c in enumerate(times):
+        found = zip(counts[at * len(_UNITS) :], _UNITS, strict=False)
+        words = ", ".join(f"{count} {unit}" for count, unit in found if count)
+        if words:
+            warnings.append(f"{c[1:-1]}: {words}; the others are milliseconds, and every value is kept as it is")
+    return nulls, odd, tuple(warnings)
 
 
 def _typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple[Value, ...], bool]]:
@@ -245,25 +270,3 @@ def _duplicates(connection: sqlite3.Connection, table: Table) -> int:
         f"SELECT count({column}) - count(DISTINCT typeof({column}) || ':' || hex({column})) FROM {table.source}"
     ).fetchone()
     return int(found[0])
-
-
-def _time_warnings(connection: sqlite3.Connection, table: Table, odd: tuple[int, ...]) -> tuple[str, ...]:
-    """Units that do not look like milliseconds, with counts; nothing is converted."""
-    columns = [c for c in TIMES[table.name] if c in table.columns]
-    return tuple(_time_warning(connection, table, column) for column, count in zip(columns, odd, strict=True) if count)
-
-
-def _time_warning(connection: sqlite3.Connection, table: Table, name: str) -> str:
-    c, (low, high) = quoted(table.columns[name]), _MS
-    number = f"typeof({c}) IN ('integer', 'real')"
-    kinds = {
-        "not a number": f"typeof({c}) IN ('text', 'blob')",
-        "looking like seconds": f"{number} AND {c} > 0 AND {c} < {low}",
-        "looking like microseconds": f"{number} AND {c} > {high}",
-        "zero or negative": f"{number} AND {c} <= 0",
-        "stored as a real number": f"typeof({c}) = 'real' AND {c} BETWEEN {low} AND {high}",
-    }
-    sums = ", ".join(f"count(CASE WHEN {test} THEN 1 END)" for test in kinds.values())
-    counts = connection.execute(f"SELECT {sums} FROM {table.source} NOT INDEXED").fetchone()
-    words = ", ".join(f"{count} {kind}" for kind, count in zip(kinds, counts, strict=True) if count)
-    return f"{name}: {words}; the others are milliseconds, and every value is kept as it is"
