@@ -12,7 +12,8 @@ def m001_journal_of_a_run(db: Database) -> None:
         CREATE TABLE run (
             one INTEGER PRIMARY KEY CHECK (one = 1),
             id TEXT NOT NULL, created_at INTEGER NOT NULL, tool_version TEXT NOT NULL,
-            url TEXT NOT NULL, plane_id TEXT, data_root TEXT, owner TEXT, plan_digest TEXT
+            url TEXT NOT NULL, plane_id TEXT, data_root TEXT, owner TEXT, plan_digest TEXT,
+            clock_offset_ms INTEGER NOT NULL DEFAULT 0
         ) STRICT
         """
     )

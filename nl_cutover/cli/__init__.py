@@ -14,7 +14,7 @@ import typer
 from .. import __version__
 from ..errors import CutoverError
 from ..verdicts import EXIT_MEANINGS, ExitCode
-from . import cut, demo, mc, measure, migrate, plan, receipt, seal, status, verify
+from . import cut, demo, mc, measure, migrate, plan, receipt, seal, settle, status, verify
 from .common import complain, say
 
 _EPILOG = "Exit codes: " + " · ".join(f"{int(code)} {meaning}" for code, meaning in EXIT_MEANINGS.items())
@@ -49,6 +49,7 @@ def _root(
 app.command()(measure.measure)
 app.command()(plan.plan)
 app.command()(migrate.migrate)
+app.command()(settle.settle)
 app.command()(verify.verify)
 app.command()(seal.seal)
 app.command()(seal.unseal)

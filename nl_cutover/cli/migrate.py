@@ -26,6 +26,7 @@ from .common import (
     finish,
 )
 from .plan import GAP_HOURS, LifeGapOption, ReplaysOption, TelemetryOption, policy_of
+from .settle import GraphOption, QuietOption
 
 
 def migrate(
@@ -42,6 +43,8 @@ def migrate(
     token_env: TokenOption = None,
     plane: PlaneOption = None,
     allow_cleartext: CleartextOption = False,
+    graph: GraphOption = None,
+    quiet: QuietOption = 15.0,
     workers: Annotated[int, typer.Option("--workers", help="Calls in flight.", min=1, max=64)] = 8,
     expect_checkouts: ExpectOption = None,
     allow_absent: AbsentOption = False,
@@ -52,6 +55,7 @@ def migrate(
 ) -> None:
     """Bring every row into Memory Core, once. Given again, it resumes and sends nothing twice."""
     from ..ingress.session import Session
+    from ..migration.evidence import GraphFile
     from ..migration.job import migrate as run_migration
     from ..output.progress import progress
     from ..output.views import run_document
@@ -84,6 +88,8 @@ def migrate(
             clock=now_ms,
             progress=watched,
             workers=workers,
+            evidence=None if graph is None else GraphFile(graph),
+            quiet_ms=quiet * 1000,
         )
     finish(result, run_document(result), format)
 

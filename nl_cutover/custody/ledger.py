@@ -35,6 +35,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     data_root: str | None
     owner: str | None
     plan_digest: str | None = None
+    clock_offset_ms: int = 0  # MC's clock minus ours, as its Date header said
 
 
 class ArchiveEntry(msgspec.Struct, frozen=True):
@@ -110,7 +111,9 @@ class Ledger:
 
     @property
     def run(self) -> RunFacts | None:
-        rows = self.read("SELECT id, created_at, url, plane_id, data_root, owner, plan_digest FROM run")
+        rows = self.read(
+            "SELECT id, created_at, url, plane_id, data_root, owner, plan_digest, clock_offset_ms FROM run"
+        )
         return RunFacts(*rows[0]) if rows else None
 
     def begin(self, facts: RunFacts) -> RunFacts:
@@ -119,18 +122,9 @@ class Ledger:
         if known is None:
             self.commit(
                 Change(
-                    "INSERT INTO run (one, id, created_at, tool_version, url, plane_id, data_root, owner, plan_digest) "
-                    "VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        facts.id,
-                        facts.created_at,
-                        __version__,
-                        facts.url,
-                        facts.plane_id,
-                        facts.data_root,
-                        facts.owner,
-                        facts.plan_digest,
-                    ),
+                    "INSERT INTO run (one, id, created_at, tool_version, url, plane_id, data_root, owner, plan_digest, "
+                    "clock_offset_ms) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (facts.id, facts.created_at, __version__, *msgspec.structs.astuple(facts)[2:]),
                 )
             )
             return facts
@@ -147,11 +141,13 @@ class Ledger:
                 )
         self.commit(
             Change(
-                "UPDATE run SET plan_digest = ?, owner = coalesce(owner, ?)",
-                (facts.plan_digest, facts.owner),
+                "UPDATE run SET plan_digest = ?, owner = coalesce(owner, ?), clock_offset_ms = ?",
+                (facts.plan_digest, facts.owner, facts.clock_offset_ms),
             )
         )
-        return msgspec.structs.replace(known, plan_digest=facts.plan_digest, owner=known.owner or facts.owner)
+        return msgspec.structs.replace(
+            facts, id=known.id, created_at=known.created_at, owner=known.owner or facts.owner
+        )
 
     # rows come in ----------------------------------------------------------------------------------------------------
 

@@ -36,15 +36,18 @@ class Plane(msgspec.Struct, frozen=True):
     environment_proxies: bool = False
 
 
-def preflight(session: Session, *, expected_plane: str, expected_root: str | None = None) -> Plane:
+def preflight(
+    session: Session, *, expected_plane: str, expected_root: str | None = None, telemetry: bool = True
+) -> Plane:
     """Open the session, compare the surface with what will be sent, and the plane with the expected one.
 
+    `telemetry`: whether actions will be admitted; a server that cannot take them is good enough where none are.
     Raises UnreachableError, CredentialsError, SurfaceError, WrongPlaneError or RefusedError; nothing was sent then.
     """
     url = session.endpoint.url
     if (failure := session.open()) is not None:
         raise error_of(failure, url)
-    _check_surface(_list_tools(session, url), url)
+    _check_surface(_list_tools(session, url), url, telemetry)
     plane_id, root = _health(session, url)
     if expected_plane != ANY_PLANE and plane_id != expected_plane:
         raise WrongPlaneError(
@@ -115,15 +118,16 @@ def _list_tools(session: Session, url: str) -> dict[str, dict[str, Any]]:
     raise SurfaceError(f"the ingress {url} lists its tools without end")
 
 
-def _check_surface(tools: dict[str, dict[str, Any]], url: str) -> None:
-    missing = [name for name in OPERATIONS if name not in tools]
+def _check_surface(tools: dict[str, dict[str, Any]], url: str, telemetry: bool) -> None:
+    needed = [name for name in OPERATIONS if telemetry or name != ADMIT]
+    missing = [name for name in needed if name not in tools]
     if missing:
         raise SurfaceError(
             f"the server at {url} lacks {', '.join(missing)}",
             "it is an older Memory Core, or the token's surface hides them; nothing was sent",
         )
-    lacking = [f"{name}.{field}" for name in OPERATIONS for field in _SENT[name] if not _declares(tools[name], field)]
-    items = _node(_node(tools[ADMIT], "properties", "actions"), "items")
+    lacking = [f"{name}.{field}" for name in needed for field in _SENT[name] if not _declares(tools[name], field)]
+    items = _node(tools.get(ADMIT, {}), "properties", "actions", "items") if telemetry else {}
     lacking += [f"{ADMIT}.actions[].{field}" for field in _ACTION_FIELDS if items and not _declares(items, field)]
     if lacking:
         raise SurfaceError(

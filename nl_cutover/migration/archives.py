@@ -12,6 +12,7 @@ from ..custody.journal import Change
 from ..custody.ledger import ArchiveWork, Ledger, move_archive, set_archive
 from ..ingress.operations import Operations
 from ..verdicts import Confirmed, Delivered, Mismatch, NotSent, Refused, Unknown
+from .progress import Barrier
 from .source import Source
 from .stop import Stop
 
@@ -19,8 +20,9 @@ from .stop import Stop
 class ArchiveRoad:
     """Carries archives for one worker. `carried` holds outcomes that become durable with the next intent."""
 
-    def __init__(self, ledger: Ledger, source: Source, operations: Operations, stop: Stop) -> None:
+    def __init__(self, ledger: Ledger, source: Source, operations: Operations, stop: Stop, barrier: Barrier) -> None:
         self._ledger, self._source, self._operations, self._stop = ledger, source, operations, stop
+        self._barrier = barrier
         self._carried: list[Change] = []
         self.sent = 0
 
@@ -51,14 +53,18 @@ class ArchiveRoad:
         if isinstance(call, Refused):
             self._carried.append(move_archive(work.id, "refused", reason=call.reason, refused_by="plan"))
             return None
+        self._barrier("before intent")
         self._commit(move_archive(work.id, "intended", intended_at=self._ledger.now()))
+        self._barrier("after intent")
         outcome = self._operations.save(call.arguments)
+        self._barrier("after answer")
         self.sent += 1
         match outcome:
             case Delivered(result=result):
                 archive_id = str(result["archiveId"])
                 # The reply is the only chance to learn the id: it is on disk before anything else is asked.
                 self._commit(move_archive(work.id, "delivered", archive_id=archive_id, delivered_at=self._ledger.now()))
+                self._barrier("after record")
                 return archive_id
             case Refused(reason=reason):
                 self._carried.append(move_archive(work.id, "refused", reason=reason, refused_by="server"))
@@ -80,6 +86,7 @@ class ArchiveRoad:
             reason = f"MC said saved, and then {found.result['status']}"
             self._carried.append(move_archive(work.id, "differs", reason=reason))
             return False
+        self._barrier("after read-back")
         comparison = compare(row, found.result, found.reply)
         if isinstance(comparison, Mismatch):
             self._keep_evidence(work, row, found.reply, comparison)
@@ -113,7 +120,9 @@ class ArchiveRoad:
             return
         while made < work.marks_wanted:
             self._commit(set_archive(work.id, marks_made=made, marks_state="intended"))
+            self._barrier("before mark")
             outcome = self._operations.mark(archive_id)
+            self._barrier("after mark")
             self.sent += 1
             match outcome:
                 case Delivered(result=result):

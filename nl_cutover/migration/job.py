@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,19 @@ import msgspec
 from ..custody import receipts
 from ..custody.ledger import ActionEntry, ArchiveEntry, Ledger, RunFacts
 from ..custody.reading import LedgerReader
-from ..errors import RefusedError
+from ..errors import CustodyError, RefusedError
 from ..ingress.preflight import Plane, preflight
 from ..ingress.session import Session
 from ..stores.report import Report
+from .evidence import Evidence
+from .lives import lives_of
 from .plan import Plan, build_plan
 from .policy import Policy
 from .preparing import measured_facts, source_of, tool_facts, utc
-from .progress import Progress
-from .report import RunReport, report_from_ledger
+from .progress import Barrier, Progress, no_barrier
+from .report import RunReport, SettleReport, report_from_ledger, settle_report
 from .run import Run, RunOutcome
-from .source import Source
+from .settle import QUIET_S, Settler
 
 
 def migrate(
@@ -40,71 +42,114 @@ def migrate(
     clock: Callable[[], int],
     progress: Progress,
     workers: int = 8,
+    evidence: Evidence | None = None,
+    quiet_ms: float = QUIET_S * 1000,
+    barrier: Barrier = no_barrier,
 ) -> RunReport:
     """Plan, check the ingress, carry every row, leave a receipt. Everything that refuses does so before a row leaves.
 
-    `acknowledged` is the digest of the plan that the operator read, or None. Raises CutoverError.
+    `acknowledged` is the digest of the plan that the operator read, or None. With `evidence`, unknown outcomes of an
+    earlier call are settled first. Raises CutoverError.
     """
     with source_of(report) as source, _Spool() as spool:
         plan = build_plan(source, policy, now_ms=clock(), entry=spool.add)
-        if plan.blockers:
-            raise RefusedError("; ".join(plan.blockers), "nothing was sent; `nl-cutover plan` shows the whole plan")
-        if acknowledged is not None and acknowledged != plan.digest:
-            raise RefusedError(
-                f"the plan is {plan.digest[:16]} now, not {acknowledged[:16]}: rows or policy changed since",
-                "nothing was sent; look at the new plan with `nl-cutover plan`",
-            )
+        _check_plan(plan, acknowledged)
         with new_session() as session:
-            plane = preflight(session, expected_plane=expected_plane, expected_root=expected_root)
-        progress.note(f"plan {plan.digest[:16]}: {len(plan.losses)} kinds of loss, listed in the plan and the receipt")
-        return _run(
-            report, plan, plane, source, spool, policy, custody, new_session, acknowledged, clock, progress, workers
-        )
-
-
-def _run(
-    report: Report,
-    plan: Plan,
-    plane: Plane,
-    source: Source,
-    spool: _Spool,
-    policy: Policy,
-    custody: Path,
-    new_session: Callable[[], Session],
-    acknowledged: str | None,
-    clock: Callable[[], int],
-    progress: Progress,
-    workers: int,
-) -> RunReport:
-    with Ledger(custody, clock) as ledger:
-        facts = ledger.begin(
-            RunFacts(
-                id=_run_id(clock()),
-                created_at=clock(),
-                url=plane.url,
-                plane_id=plane.plane_id,
-                data_root=plane.data_root,
-                owner=plan.owner,
-                plan_digest=plan.digest,
+            plane = preflight(
+                session,
+                expected_plane=expected_plane,
+                expected_root=expected_root,
+                telemetry=bool(plan.actions_to_send),
             )
-        )
-        run = Run(
-            ledger,
-            source,
-            policy,
-            new_session=new_session,
-            new_token=lambda: str(uuid.uuid4()),
-            progress=progress,
-            workers=workers,
-        )
-        outcome = run.carry(run.enter(spool))
-        at = utc(clock())
-        result = report_from_ledger(custody, at=at, losses=plan.losses, stopped=outcome.stopped, sent=outcome.sent)
-        body = _receipt_body(report, plan, plane, outcome, result, facts, acknowledged)
-        with LedgerReader(custody) as reader:
-            body["id_map"] = [msgspec.to_builtins(entry) for entry in reader.id_map()]
-        link = receipts.write(custody, "migrate", body)
+        progress.note(f"plan {plan.digest[:16]}: {len(plan.losses)} kinds of loss, listed in the plan and the receipt")
+        with Ledger(custody, clock) as ledger:
+            facts = ledger.begin(_facts(plane, plan, clock()))
+            run = Run(
+                ledger,
+                source,
+                policy,
+                new_session=new_session,
+                new_token=lambda: str(uuid.uuid4()),
+                progress=progress,
+                workers=workers,
+                barrier=barrier,
+            )
+            recovered = run.enter(spool)
+            settler = Settler(ledger, offset_ms=facts.clock_offset_ms, quiet_ms=quiet_ms)
+            if evidence is not None:
+                settler.by_evidence(evidence, source, run.lives())
+            outcome = run.carry(recovered)
+            result = report_from_ledger(
+                custody, at=utc(clock()), losses=plan.losses, stopped=outcome.stopped, sent=outcome.sent
+            )
+            body = _receipt_body(report, plan, plane, outcome, result, facts, acknowledged)
+            body["settled"] = msgspec.to_builtins(settler.decisions)
+            with LedgerReader(custody) as reader:
+                body["id_map"] = [msgspec.to_builtins(entry) for entry in reader.id_map()]
+            barrier("before receipt")
+            link = receipts.write(custody, "migrate", body)
     return msgspec.structs.replace(result, receipt=str(link.path))
+
+
+def settle(
+    report: Report,
+    *,
+    custody: Path,
+    evidence: Evidence | None,
+    rows: Sequence[str],
+    life_gap_hours: float,
+    quiet_ms: float,
+    clock: Callable[[], int],
+) -> SettleReport:
+    """Decide unknown outcomes by the operator's words, then by evidence, and leave a receipt. Sends nothing.
+
+    Raises CutoverError; what was decided before it is in the ledger.
+    """
+    with source_of(report) as source, Ledger(custody, clock) as ledger:
+        facts = ledger.run
+        if facts is None:
+            raise CustodyError(f"custody {custody} holds no run", "there is nothing to settle")
+        ledger.recover()
+        settler = Settler(ledger, offset_ms=facts.clock_offset_ms, quiet_ms=quiet_ms)
+        settler.by_operator(rows)
+        if evidence is not None:
+            settler.by_evidence(evidence, source, lives_of(source, life_gap_hours))
+        where = report_from_ledger(custody, at=utc(clock()), losses=[])
+        result = settle_report(facts.id, where, settler.decisions)
+        body = {
+            "schema": "nl-cutover/receipt/1",
+            "run": facts.id,
+            "at": result.at,
+            "tool": tool_facts(),
+            "evidence": None if evidence is None else evidence.words,
+            "settled": msgspec.to_builtins(settler.decisions),
+            "outcome": {"verdict": result.verdict, "exit_code": result.exit_code, "left": result.left},
+        }
+        link = receipts.write(custody, "settle", body)
+    return msgspec.structs.replace(result, receipt=str(link.path))
+
+
+def _check_plan(plan: Plan, acknowledged: str | None) -> None:
+    if plan.blockers:
+        raise RefusedError("; ".join(plan.blockers), "nothing was sent; `nl-cutover plan` shows the whole plan")
+    if acknowledged is not None and acknowledged != plan.digest:
+        raise RefusedError(
+            f"the plan is {plan.digest[:16]} now, not {acknowledged[:16]}: rows or policy changed since",
+            "nothing was sent; look at the new plan with `nl-cutover plan`",
+        )
+
+
+def _facts(plane: Plane, plan: Plan, now_ms: int) -> RunFacts:
+    return RunFacts(
+        id=f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}",
+        created_at=now_ms,
+        url=plane.url,
+        plane_id=plane.plane_id,
+        data_root=plane.data_root,
+        owner=plan.owner,
+        plan_digest=plan.digest,
+        clock_offset_ms=int((plane.clock_offset_s or 0) * 1000),
+    )
 
 
 def _receipt_body(
@@ -149,10 +194,6 @@ def _receipt_body(
         },
         "odd": plain(result.odd),
     }
-
-
-def _run_id(now_ms: int) -> str:
-    return f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"
 
 
 class _Spool:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+# A named point of the road, told when it is reached. Tests end the process there; nothing else needs it.
+Barrier = Callable[[str], None]
+
+
+def no_barrier(_: str) -> None:
+    pass
 
 
 class Progress(Protocol):

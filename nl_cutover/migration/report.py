@@ -10,6 +10,7 @@ from ..custody.reading import Counts, LedgerReader, Odd
 from ..errors import CutoverError
 from ..verdicts import ExitCode
 from .plan import Loss
+from .settle import Decision
 from .words import verdict_word
 
 SCHEMA = "nl-cutover/run/1"
@@ -65,6 +66,37 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     sent: int = 0
     stopped: str | None = None
     odd: list[Odd] = []
+
+
+class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`nl-cutover/settle/1`. `left` counts the rows whose outcome is still unknown."""
+
+    schema: str = "nl-cutover/settle/1"
+    run: str
+    verdict: str
+    exit_code: int
+    at: str
+    decisions: list[Decision]
+    left: int
+    next_steps: list[str]
+    receipt: str | None = None
+
+
+def settle_report(run: str, where: RunReport, decisions: list[Decision]) -> SettleReport:
+    """What a settling came to: PROVED when no outcome is unknown any more."""
+    left = where.archives.unknown + where.telemetry.unknown + where.marks.unknown
+    code = ExitCode.PARTIAL if left else ExitCode.PROVED
+    steps = [f"{left} outcomes are still unknown: `nl-cutover status` lists them"] if left else []
+    steps.append("carry on: give the `nl-cutover migrate` command again")
+    return SettleReport(
+        run=run,
+        verdict="partial" if left else "settled",
+        exit_code=int(code),
+        at=where.at,
+        decisions=decisions,
+        left=left,
+        next_steps=steps,
+    )
 
 
 def summarize(counts: Counts) -> tuple[Archives, Marks, TelemetryCounts]:

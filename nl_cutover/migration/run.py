@@ -15,7 +15,7 @@ from ..ingress.session import Session
 from .archives import ArchiveRoad
 from .lives import Lives, lives_of
 from .policy import Policy, TelemetryMode
-from .progress import Progress
+from .progress import Barrier, Progress, no_barrier
 from .source import Source
 from .stop import Stop
 from .telemetry import TelemetryRoad
@@ -43,10 +43,11 @@ class Run:
         new_token: Callable[[], str],
         progress: Progress,
         workers: int = 8,
+        barrier: Barrier = no_barrier,
     ) -> None:
         self._ledger, self._source, self._policy = ledger, source, policy
         self._new_session, self._new_token, self._progress = new_session, new_token, progress
-        self._workers = workers
+        self._workers, self._barrier = workers, barrier
         self._stop = Stop()
         self._lock = threading.Lock()
         self._sent = self._refused_requests = 0
@@ -121,7 +122,7 @@ class Run:
         self._progress.stage("archives", total)
 
         def worker(session: Session) -> None:
-            road = ArchiveRoad(self._ledger, self._source, Operations(session), self._stop)
+            road = ArchiveRoad(self._ledger, self._source, Operations(session), self._stop, self._barrier)
             try:
                 while not self._stop:
                     with lock:
@@ -141,7 +142,7 @@ class Run:
     def _carry_telemetry(self) -> None:
         total = self._ledger.read("SELECT count(*) FROM actions WHERE state = 'pending'")[0][0]
         self._progress.stage("telemetry", total)
-        road = TelemetryRoad(self._ledger, self._source, self._lives(), self._stop, self._new_token)
+        road = TelemetryRoad(self._ledger, self._source, self.lives(), self._stop, self._new_token, self._barrier)
 
         def worker(session: Session) -> None:
             operations = Operations(session)
@@ -152,7 +153,8 @@ class Run:
 
         self._in_threads(worker, (total + 99) // 100)
 
-    def _lives(self) -> Lives:
+    def lives(self) -> Lives:
+        """Where the process lives of the telemetry begin, by this run's policy."""
         return lives_of(self._source, self._policy.life_gap_hours)
 
     def _in_threads(self, worker: Callable[[Session], None], jobs: int) -> None:

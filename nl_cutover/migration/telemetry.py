@@ -12,6 +12,7 @@ from ..custody.ledger import ActionWork, Ledger
 from ..ingress.operations import Operations
 from ..verdicts import Delivered, NotSent, Refused, Unknown
 from .lives import Lives
+from .progress import Barrier, no_barrier
 from .source import Source
 from .stop import Stop
 
@@ -55,8 +56,16 @@ class Tokens:
 class TelemetryRoad:
     """Hands out batches to workers and journals what became of them."""
 
-    def __init__(self, ledger: Ledger, source: Source, lives: Lives, stop: Stop, new_token: Callable[[], str]) -> None:
-        self._ledger, self._source, self._stop = ledger, source, stop
+    def __init__(
+        self,
+        ledger: Ledger,
+        source: Source,
+        lives: Lives,
+        stop: Stop,
+        new_token: Callable[[], str],
+        barrier: Barrier = no_barrier,
+    ) -> None:
+        self._ledger, self._source, self._stop, self._barrier = ledger, source, stop, barrier
         self._tokens = Tokens(ledger, lives, new_token)
         self._lock = threading.Lock()
         self._batches = batches(self._projected())
@@ -85,7 +94,9 @@ class TelemetryRoad:
             ),
         )
         arguments = admit_arguments((token, action) for token, (_, action) in zip(tokens, batch, strict=True))
+        self._barrier("after batch intent")
         outcome = operations.admit(arguments, len(batch))
+        self._barrier("after batch answer")
         state, to, admitted, reason = _verdict(outcome, len(batch))
         self._ledger.commit(
             Change(

@@ -9,7 +9,7 @@ from .. import __version__
 from ..cut.report import CutReport, StoreCut
 from ..cut.sealing import SealReport
 from ..migration.plan import Loss, Plan
-from ..migration.report import RunReport
+from ..migration.report import RunReport, SettleReport
 from ..migration.verify import VerifyReport
 from ..stores.summary import MeasureReport
 from ..verdicts import ExitCode
@@ -171,6 +171,13 @@ def run_document(report: RunReport) -> Document:
         notes,
         report.next_steps,
     )
+
+
+def settle_document(report: SettleReport) -> Document:
+    facts = [("run", report.run), ("at", report.at), ("left", str(report.left)), ("receipt", report.receipt or "-")]
+    rows = [[d.key, d.what, d.decision, d.by, d.detail] for d in report.decisions[:_SHOWN]]
+    decisions = Table("decisions", ["row", "what", "decision", "by", "detail"], rows)
+    return _document("settle", report, facts, [decisions], (), report.next_steps)
 
 
 def verify_document(report: VerifyReport) -> Document:

@@ -1,0 +1,294 @@
+"""Unknown outcomes, decided by evidence or by the operator, and never by guess."""
+
+import json
+import sqlite3
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nl_cutover.errors import RefusedError, UsageError
+from nl_cutover.ingress.endpoint import Endpoint, Token
+from nl_cutover.ingress.session import Session
+from nl_cutover.migration.evidence import GraphFile
+from nl_cutover.migration.job import migrate, settle
+from nl_cutover.migration.policy import Policy, Telemetry
+from nl_cutover.migration.progress import Silent
+from nl_cutover.stores.checkouts import discover
+from nl_cutover.stores.measurement import measure
+from nl_cutover.testing import embedded_memory_core, plant_store
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Spoiled(httpx.BaseTransport):
+    """Lets every request through; what `spoils` says of a call's answer is lost after the server committed it."""
+
+    def __init__(self, spoils) -> None:
+        self._inner = httpx.HTTPTransport()
+        self._spoils = spoils
+        self.calls: list[str] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.read() or b"{}")
+        name = body.get("params", {}).get("name", "") if body.get("method") == "tools/call" else ""
+        self.calls.append(name)
+        verdict = self._spoils(name, self.calls.count(name))
+        if verdict == "before":
+            raise httpx.ReadError("dropped before the server saw it")  # as seen from here: after the request left
+        response = self._inner.handle_request(request)
+        if verdict == "after":
+            response.read()
+            response.close()
+            raise httpx.ReadError("the answer was lost")
+        return response
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Job:
+    def __init__(self, folder: Path, core, **store) -> None:
+        self.core, self.folder = core, folder
+        self.custody = folder / "custody"
+        self.store = folder / "host" / ".neo-ai-data" / "sqlite" / "memory-core-graph.sqlite"
+        plant_store(self.store, **({"archives": 6, "actions": 30, "seed": 3} | store))
+        self.endpoint = Endpoint(core.url, Token(core.token))
+        self.transports: list[Spoiled] = []
+
+    def measured(self):
+        checkouts = discover([self.folder / "host"], environ={}, home=self.folder)
+        return measure(checkouts, clock=lambda: datetime.now(UTC), environ={})
+
+    def migrate(self, spoils=lambda name, nth: None, **options):
+        def session():
+            self.transports.append(Spoiled(spoils))
+            return Session(self.endpoint, transport=self.transports[-1])
+
+        given = {"workers": 1, "quiet_ms": 0, "telemetry": "admit"} | options
+        return migrate(
+            self.measured(),
+            Policy(Telemetry.parse(given.pop("telemetry")), owner="all"),
+            custody=self.custody,
+            new_session=session,
+            expected_plane="any",
+            expected_root=None,
+            acknowledged=None,
+            clock=now_ms,
+            progress=Silent(),
+            **given,
+        )
+
+    def settle(self, *rows, evidence=None, quiet_ms=0.0):
+        return settle(
+            self.measured(),
+            custody=self.custody,
+            evidence=evidence,
+            rows=rows,
+            life_gap_hours=96,
+            quiet_ms=quiet_ms,
+            clock=now_ms,
+        )
+
+    @property
+    def evidence(self) -> GraphFile:
+        return GraphFile(self.core.db)
+
+    def held(self) -> tuple[list[str], int]:
+        """Source transactions that MC holds, and the number of its telemetry rows."""
+        graph = sqlite3.connect(f"file:{self.core.db}?mode=ro", uri=True)
+        try:
+            labels = "SELECT json_extract(data, '$.properties.sourceTxId') FROM Nodes WHERE json_extract(data, '$.label') = ?"
+            archives = sorted(t for (t,) in graph.execute(labels, ("nl-transaction-archive",)))
+            return archives, len(graph.execute(labels, ("nl-action-telemetry",)).fetchall())
+        finally:
+            graph.close()
+
+    def source(self) -> list[str]:
+        store = sqlite3.connect(self.store)
+        try:
+            return sorted(t for (t,) in store.execute("SELECT source_tx_id FROM nl_transaction_archive"))
+        finally:
+            store.close()
+
+
+@pytest.fixture
+def job(tmp_path):
+    with embedded_memory_core(tmp_path / "core", tokens={"neo-operator": "t"}) as core:
+        yield Job(tmp_path, core)
+
+
+def lost(tool: str, nth: int, when: str = "after"):
+    return lambda name, count: when if name == tool and count == nth else None
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_lost_save_is_settled_by_evidence_and_ends_once(job, when):
+    first = job.migrate(lost("save_nl_transaction", 3, when))
+    assert (first.archives.unknown, first.exit_code) == (1, 7)
+    again = job.migrate()
+    assert again.archives.unknown == 1, "without evidence it is not sent again"
+    done = job.migrate(evidence=job.evidence)
+    assert done.exit_code == 0, done.odd
+    assert job.held()[0] == job.source()
+    receipt = json.loads(Path(done.receipt).read_text())
+    (decision,) = receipt["settled"]
+    assert decision["decision"] == ("adopted" if when == "after" else "resend")
+    assert str(job.core.db) in decision["by"]
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_lost_batch_is_settled_by_its_tokens(job, when):
+    first = job.migrate(lost("admit_nl_actions", 1, when))
+    assert first.telemetry.unknown == 30
+    tokens = sqlite3.connect(job.custody / "ledger.sqlite")
+    assert tokens.execute("SELECT count(*) FROM tokens").fetchone()[0] > 0, "kept until the outcome is known"
+    tokens.close()
+    done = job.migrate(evidence=job.evidence)
+    assert done.exit_code == 0
+    assert done.telemetry.admitted == 30
+    assert job.held()[1] == 30
+
+
+def test_the_token_map_is_erased_at_the_end_and_no_trace_of_it_stays_in_the_file(job):
+    seen = []
+
+    def watch(name, nth):
+        if name == "admit_nl_actions":
+            ledger = sqlite3.connect(job.custody / "ledger.sqlite")
+            seen.extend(token for (token,) in ledger.execute("SELECT token FROM tokens"))
+            ledger.close()
+
+    assert job.migrate(watch).exit_code == 0
+    assert seen, "the control: there were tokens while it ran"
+    for file in job.custody.rglob("*"):
+        if file.is_file():
+            body = file.read_bytes()
+            assert not [t for t in seen if t.encode() in body], file
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_lost_mark_is_settled_by_the_count_in_mcs_file(job, when):
+    first = job.migrate(lost("mark_nl_transaction_replayed", 1, when))
+    assert first.marks.unknown == 1
+    done = job.migrate(evidence=job.evidence)
+    assert done.exit_code == 0, done.odd
+    assert done.marks.made == done.marks.wanted > 0
+    graph = sqlite3.connect(f"file:{job.core.db}?mode=ro", uri=True)
+    counted = graph.execute("SELECT sum(json_extract(data, '$.properties.replayCount')) FROM Nodes").fetchone()[0]
+    graph.close()
+    assert counted == done.marks.wanted
+
+
+def test_what_was_tried_a_moment_ago_is_not_believed_to_be_absent(job):
+    job.migrate(lost("save_nl_transaction", 1))
+    result = job.settle(evidence=job.evidence, quiet_ms=60_000)
+    assert (result.exit_code, result.left) == (7, 1)
+    assert result.decisions[0].decision == "undecided"
+    assert "recently" in result.decisions[0].detail
+
+
+def test_more_candidates_than_rows_are_refused_and_listed(job):
+    job.migrate(lost("save_nl_transaction", 1))
+    graph = sqlite3.connect(job.core.db)
+    row_id, user, data = graph.execute(
+        "SELECT id, user_id, data FROM Nodes WHERE id LIKE 'nl-transaction-archive:%'"
+    ).fetchone()
+    twin = data.replace(row_id.split(":")[1], "twin-of-it")
+    graph.execute("INSERT INTO Nodes VALUES ('nl-transaction-archive:twin-of-it', ?, ?)", (user, twin))
+    graph.commit()
+    graph.close()
+    result = job.settle(evidence=job.evidence)
+    undecided = [d for d in result.decisions if d.decision == "undecided"]
+    assert len(undecided) == 1
+    assert "twin-of-it" in undecided[0].detail
+
+
+def test_equal_rows_share_the_candidates(tmp_path):
+    """One transaction archived twice: whichever node each row adopts, it is right."""
+    with embedded_memory_core(tmp_path / "core", tokens="t") as core:
+        job = Job(tmp_path, core, archives=1, actions=0)
+        store = sqlite3.connect(job.store)
+        columns = [c[1] for c in store.execute("PRAGMA table_info(nl_transaction_archive)")][1:]
+        store.execute(
+            f"INSERT INTO nl_transaction_archive (archive_id, {', '.join(columns)}) "
+            f"SELECT 'second', {', '.join(columns)} FROM nl_transaction_archive"
+        )
+        store.execute("UPDATE nl_transaction_archive SET replay_count = 0")
+        store.commit()
+        store.close()
+        assert job.migrate(lambda name, nth: "after" if name == "save_nl_transaction" else None).archives.unknown == 2
+        done = job.migrate(evidence=job.evidence)
+        assert done.exit_code == 0
+        assert len(job.held()[0]) == 2
+        ids = sqlite3.connect(job.custody / "ledger.sqlite")
+        assert len({i for (i,) in ids.execute("SELECT archive_id FROM archives")}) == 2
+        ids.close()
+
+
+def test_the_operator_decides_rows_and_the_receipt_says_so(job):
+    first = job.migrate(lost("save_nl_transaction", 2, "before"))
+    (odd,) = first.odd
+    result = job.settle(f"{odd.key}=resend")
+    assert (result.exit_code, result.left) == (0, 0)
+    assert json.loads(Path(result.receipt).read_text())["settled"][0]["by"] == "operator"
+    assert job.migrate().exit_code == 0
+    assert job.held()[0] == job.source()
+
+
+def test_the_operator_names_an_archive_and_it_is_still_compared(job):
+    (odd,) = job.migrate(lost("save_nl_transaction", 2)).odd
+    others = sqlite3.connect(job.custody / "ledger.sqlite")
+    taken = others.execute("SELECT archive_id FROM archives WHERE archive_id IS NOT NULL").fetchone()[0]
+    others.close()
+    with pytest.raises(RefusedError, match="another row's"):
+        job.settle(f"{odd.key}=saved:{taken}")
+    job.settle(f"{odd.key}=saved:no-such-archive")
+    done = job.migrate()
+    assert done.exit_code == 8, "a wrong word of the operator is found out by the read-back"
+    assert done.archives.differs == 1
+
+
+@pytest.mark.parametrize("words", ["x", "x=perhaps", "batch:1=saved:y", "mark:x=resend"])
+def test_words_that_are_no_decision(job, words):
+    job.migrate(lost("save_nl_transaction", 2))
+    with pytest.raises(UsageError):
+        job.settle(words)
+
+
+@pytest.mark.parametrize("words", ["x=resend", "x=saved:y", "batch:7=resend", "mark:x=made"])
+def test_rows_whose_outcome_is_known_cannot_be_decided(job, words):
+    job.migrate()
+    with pytest.raises(RefusedError):
+        job.settle(words)
+
+
+def test_a_half_applied_mark_is_seen_and_not_repeated(tmp_path):
+    """The server raised the count in memory and failed to write it (observed): a second mark would count two."""
+    with embedded_memory_core(tmp_path / "core", tokens="t", busy_timeout_ms=50) as core:
+        job = Job(tmp_path, core, archives=8, actions=0, seed=5)
+        locker = sqlite3.connect(core.db, isolation_level=None, check_same_thread=False)
+
+        def lock(name, nth):
+            if name == "mark_nl_transaction_replayed" and nth == 1:
+                locker.execute("BEGIN IMMEDIATE")
+            elif name == "get_nl_transaction" and locker.in_transaction:
+                locker.execute("ROLLBACK")
+
+        first = job.migrate(lock)
+        if locker.in_transaction:
+            locker.execute("ROLLBACK")
+        locker.close()
+        assert first.marks.unknown == 1
+        assert "half applied" in first.odd[0].reason
+        again = job.migrate(evidence=job.evidence)
+        assert again.marks.unknown == 1, "its file says 0 and its memory says 1: nobody marks again"
+        core.restart()
+        job.endpoint = Endpoint(core.url, Token(core.token))
+        done = job.migrate(evidence=job.evidence)
+        assert done.exit_code == 0, done.odd
+        assert done.marks.made == done.marks.wanted
