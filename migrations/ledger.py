@@ -23,7 +23,7 @@ def m001_journal_of_a_run(db: Database) -> None:
             id INTEGER PRIMARY KEY,
             key TEXT NOT NULL, content_digest TEXT NOT NULL, digest TEXT NOT NULL,
             state TEXT NOT NULL CHECK (state IN
-                ('pending', 'intended', 'delivered', 'confirmed', 'refused', 'unknown', 'differs')),
+                ('pending', 'intended', 'delivered', 'confirmed', 'refused', 'unknown', 'differs', 'excluded')),
             reason TEXT NOT NULL DEFAULT '', refused_by TEXT NOT NULL DEFAULT '',
             source_tx_id TEXT, call_digest TEXT, writer TEXT, identity TEXT, named INTEGER NOT NULL DEFAULT 1,
             archive_id TEXT, custodian TEXT, bytes_equal INTEGER,
@@ -41,7 +41,7 @@ def m001_journal_of_a_run(db: Database) -> None:
             id INTEGER PRIMARY KEY,
             key TEXT NOT NULL, digest TEXT NOT NULL,
             state TEXT NOT NULL CHECK (state IN
-                ('pending', 'intended', 'admitted', 'refused', 'left', 'discarded', 'unknown')),
+                ('pending', 'intended', 'admitted', 'refused', 'left', 'discarded', 'unknown', 'excluded')),
             reason TEXT NOT NULL DEFAULT '', batch INTEGER,
             UNIQUE (key, digest)
         ) STRICT

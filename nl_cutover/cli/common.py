@@ -13,7 +13,10 @@ import typer
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..ingress.endpoint import Endpoint
+    from ..ingress.session import Session
     from ..output.documents import Document
     from .settings import Settings
 
@@ -77,6 +80,19 @@ def endpoint(settings: Settings, *, cleartext: bool) -> Endpoint:
     from ..ingress.endpoint import Endpoint, token_from_environment
 
     return Endpoint(settings.url, token_from_environment(os.environ, settings.token_env), cleartext=cleartext)
+
+
+def identity_sessions(settings: Settings, target: Endpoint) -> dict[str, Callable[[], Session]]:
+    """A session factory for each credential slot of `[identities]`. Raises CredentialsError naming the slot."""
+    from functools import partial
+
+    from ..ingress.endpoint import token_from_environment
+    from ..ingress.session import Session
+
+    return {
+        slot: partial(Session, target.with_token(token_from_environment(os.environ, slot)))
+        for slot in sorted(set(settings.identities.values()))
+    }
 
 
 def finish(report: Any, document: Document, form: Format) -> NoReturn:

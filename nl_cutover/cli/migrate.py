@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,17 +24,21 @@ from .common import (
     UrlOption,
     endpoint,
     finish,
+    identity_sessions,
 )
-from .plan import GAP_HOURS, LifeGapOption, ReplaysOption, TelemetryOption, policy_of
+from .plan import LifeGapOption, ReplaysOption, TelemetryOption, policy_of
 from .settle import GraphOption, QuietOption
+
+if TYPE_CHECKING:
+    from ..migration.plan import Plan
 
 
 def migrate(
     checkouts: Checkouts = None,
     root: Roots = None,
-    telemetry: TelemetryOption = "leave",
-    replays: ReplaysOption = "marks",
-    life_gap: LifeGapOption = GAP_HOURS,
+    telemetry: TelemetryOption = None,
+    replays: ReplaysOption = None,
+    life_gap: LifeGapOption = None,
     owner: OwnerOption = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Run exactly this plan, as `plan --out` wrote it.", metavar="FILE")
@@ -72,9 +76,10 @@ def migrate(
         owner=owner,
         plane=plane,
     )
-    policy = policy_of(telemetry, replays, settings.owner, life_gap)
+    made = None if plan is None else _read_plan(plan)
+    policy = policy_of(telemetry, replays, life_gap, settings, made)
     target = endpoint(settings, cleartext=allow_cleartext)
-    acknowledged = None if plan is None else _digest_in(plan)
+    identities = {} if settings.owner is not None else identity_sessions(settings, target)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with progress() as watched:
         result = run_migration(
@@ -84,18 +89,19 @@ def migrate(
             new_session=lambda: Session(target),
             expected_plane=settings.plane_id,
             expected_root=settings.data_root,
-            acknowledged=acknowledged,
+            acknowledged=None if made is None else made.digest,
             clock=now_ms,
             progress=watched,
             workers=workers,
+            identities=identities,
             evidence=None if graph is None else GraphFile(graph),
             quiet_ms=quiet * 1000,
         )
     finish(result, run_document(result), format)
 
 
-def _digest_in(path: Path) -> str:
-    """The digest of a plan file, checked against its content. Raises UsageError."""
+def _read_plan(path: Path) -> Plan:
+    """A plan file, its digest checked against its content. Raises UsageError."""
     import msgspec
 
     from ..errors import UsageError
@@ -109,4 +115,4 @@ def _digest_in(path: Path) -> str:
         raise UsageError(f"{path} is not a plan: {error}", "make one with: nl-cutover plan --out FILE") from None
     if digest_of(made) != made.digest:
         raise UsageError(f"the plan {path} was changed after it was made", "make it anew: nl-cutover plan --out FILE")
-    return made.digest
+    return made

@@ -22,28 +22,33 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from ..migration.plan import Plan
     from ..migration.policy import Policy
+    from .settings import Settings
 
 TelemetryOption = Annotated[
-    str, typer.Option("--telemetry", help="admit | leave | discard=N, N being the exact count.", metavar="POLICY")
+    str | None,
+    typer.Option("--telemetry", help="admit | leave | discard=N, the exact count.  [default: leave]", metavar="POLICY"),
 ]
 ReplaysOption = Annotated[
-    str, typer.Option("--replays", help="marks | receipt: how replay counts travel.", metavar="HOW")
+    str | None,
+    typer.Option("--replays", help="marks | receipt: how replay counts travel.  [default: marks]", metavar="HOW"),
 ]
 
 LifeGapOption = Annotated[
-    float,
-    typer.Option("--life-gap", help="Hours after which an equal sequence id is another process life.", min=0.0),
+    float | None,
+    typer.Option(
+        "--life-gap", help="Hours after which an equal sequence id is another process life.  [default: 96]", min=0.0
+    ),
 ]
-GAP_HOURS = 96.0
 
 
 def plan(
     checkouts: Checkouts = None,
     root: Roots = None,
-    telemetry: TelemetryOption = "leave",
-    replays: ReplaysOption = "marks",
-    life_gap: LifeGapOption = GAP_HOURS,
+    telemetry: TelemetryOption = None,
+    replays: ReplaysOption = None,
+    life_gap: LifeGapOption = None,
     owner: OwnerOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.", metavar="FILE")] = None,
     expect_checkouts: ExpectOption = None,
@@ -62,7 +67,7 @@ def plan(
     from .settings import load
 
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner)
-    policy = policy_of(telemetry, replays, settings.owner, life_gap)
+    policy = policy_of(telemetry, replays, life_gap, settings)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with source_of(report) as source:
         made = build_plan(source, policy, now_ms=now_ms())
@@ -76,12 +81,29 @@ def plan(
     finish(made, plan_document(made), format)
 
 
-def policy_of(telemetry: str, replays: str, owner: str | None, life_gap: float) -> Policy:
+def policy_of(
+    telemetry: str | None, replays: str | None, life_gap: float | None, settings: Settings, made: Plan | None = None
+) -> Policy:
+    """The policy of the flags, or of a plan that was made before. Raises UsageError where the two contradict."""
     from ..errors import UsageError
+    from ..migration.lives import GAP_HOURS
     from ..migration.policy import Policy, Replays, Telemetry
 
+    owner = settings.owner
+    if made is not None:
+        stated = made.owner if made.owner_stated else None
+        for flag, given, planned in (
+            ("--telemetry", telemetry, made.telemetry),
+            ("--replays", replays, made.replays),
+            ("--life-gap", life_gap, made.life_gap_hours),
+            ("--owner", owner, stated),
+        ):
+            if given is not None and given != planned:
+                raise UsageError(f"{flag} {given} contradicts the plan, which says {planned}", "make a new plan")
+        telemetry, replays, life_gap, owner = made.telemetry, made.replays, made.life_gap_hours, stated
     try:
-        how = Replays(replays)
+        how = Replays(replays or "marks")
     except ValueError:
         raise UsageError(f"--replays takes marks or receipt, not {replays!r}") from None
-    return Policy(Telemetry.parse(telemetry), how, owner, life_gap)
+    gap = GAP_HOURS if life_gap is None else life_gap
+    return Policy(Telemetry.parse(telemetry or "leave"), how, owner, gap, settings.identities)

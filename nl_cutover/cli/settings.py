@@ -34,6 +34,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plane: ConfiguredPlane = ConfiguredPlane()
     checkouts: list[ConfiguredCheckout | str] = []
     roots: list[str] = []
+    identities: dict[str, str] = {}  # originWriter.agentId -> environment slot of its token
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -47,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True):
     data_root: str | None
     checkouts: list[tuple[Path, str | None]]
     roots: list[Path]
+    identities: dict[str, str]
 
 
 def load(
@@ -80,6 +82,7 @@ def load(
         data_root=read.plane.data_root,
         checkouts=listed,
         roots=found,
+        identities=read.identities,
     )
 
 
@@ -94,5 +97,5 @@ def _read(path: Path) -> Config:
     except msgspec.ValidationError as error:
         raise UsageError(
             f"the configuration {path} holds something unknown: {error}",
-            "known: url, token_env, custody, owner, roots, checkouts (paths, or {seat, path}), plane {id, data_root}",
+            f"known: {', '.join(Config.__struct_fields__)}",
         ) from None

@@ -18,7 +18,7 @@ from .common import (
     Roots,
     finish,
 )
-from .plan import GAP_HOURS, LifeGapOption
+from .plan import LifeGapOption
 
 GraphOption = Annotated[
     Path | None,
@@ -36,13 +36,13 @@ def settle(
         list[str] | None,
         typer.Option(
             "--row",
-            help="Decide one: ID=resend, ID=saved:ARCHIVE, batch:N=resend|admitted, mark:ID=made|not-made.",
+            help="Decide one: ID=resend|exclude|saved:ARCHIVE, batch:N=resend|admitted, mark:ID=made|not-made.",
             metavar="ROW=DECISION",
         ),
     ] = None,
     graph: GraphOption = None,
     quiet: QuietOption = 15.0,
-    life_gap: LifeGapOption = GAP_HOURS,
+    life_gap: LifeGapOption = None,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
     custody: CustodyOption = None,
@@ -53,6 +53,7 @@ def settle(
     from ..errors import UsageError
     from ..migration.evidence import GraphFile
     from ..migration.job import settle as settle_run
+    from ..migration.lives import GAP_HOURS
     from ..output.views import settle_document
     from .measuring import measured, now_ms
     from .settings import load
@@ -67,7 +68,7 @@ def settle(
         custody=settings.custody,
         evidence=evidence,
         rows=row or [],
-        life_gap_hours=life_gap,
+        life_gap_hours=GAP_HOURS if life_gap is None else life_gap,
         quiet_ms=quiet * 1000,
         clock=now_ms,
     )

@@ -17,6 +17,7 @@ from .common import (
     UrlOption,
     endpoint,
     finish,
+    identity_sessions,
 )
 
 
@@ -34,7 +35,10 @@ def verify(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Compare every archive of the stores with what Memory Core gives back, anew. Telemetry cannot be read back."""
+    from functools import partial
+
     from ..ingress.session import Session
+    from ..ingress.sessions import Sessions
     from ..migration.checking import verify_run
     from ..output.progress import progress
     from ..output.views import verify_document
@@ -46,11 +50,13 @@ def verify(
     )
     target = endpoint(settings, cleartext=allow_cleartext)
     report = measured(settings, expect=expect_checkouts, closed=closed)
-    with progress() as watched, Session(target) as session:
+    factories = identity_sessions(settings, target)
+    factories[""] = partial(Session, target)
+    with progress() as watched, Sessions(factories) as sessions:
         result = verify_run(
             report,
             custody=settings.custody,
-            session=session,
+            sessions=sessions,
             expected_plane=settings.plane_id,
             expected_root=settings.data_root,
             clock=now_ms,

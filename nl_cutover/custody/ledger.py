@@ -48,6 +48,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True):
     source_tx_id: str = ""
     call_digest: str = ""
     writer: str = ""
+    identity: str = ""
     named: bool = True
     marks_wanted: int = 0
     refusal: str = ""
@@ -69,6 +70,7 @@ class ArchiveWork(msgspec.Struct, frozen=True):
     store: str
     state: str
     named: int
+    identity: str
     archive_id: str | None
     marks_wanted: int
     marks_made: int
@@ -224,8 +226,8 @@ class Ledger:
         after = 0
         while page := self.read(
             "SELECT a.id, a.key, a.digest, (SELECT min(store) FROM origins o WHERE o.row_table = 'archives' "
-            "AND o.row_id = a.id), a.state, a.named, a.archive_id, a.marks_wanted, a.marks_made, a.marks_state "
-            "FROM archives a WHERE a.id > ? AND (a.state IN ('pending', 'delivered') OR (a.state = 'confirmed' "
+            "AND o.row_id = a.id), a.state, a.named, a.identity, a.archive_id, a.marks_wanted, a.marks_made, "
+            "a.marks_state FROM archives a WHERE a.id > ? AND (a.state IN ('pending', 'delivered') OR (a.state = 'confirmed' "
             "AND (a.marks_made < a.marks_wanted OR a.marks_state = 'intended') AND a.marks_state <> 'unknown')) "
             "ORDER BY a.id LIMIT ?",
             (after, _PAGE),
@@ -278,13 +280,20 @@ def _move(table: str, row_id: int, to: str, sources: frozenset[str], columns: di
     )
 
 
+# What an earlier plan refused, or nobody has sent yet, stands as the newest plan says.
+_REPLANNED = ", ".join(
+    f"{name} = CASE WHEN state = 'pending' OR refused_by = 'plan' AND state = 'refused' THEN excluded.{name} ELSE {name} END"
+    for name in ("reason", "source_tx_id", "call_digest", "writer", "identity", "named", "refused_by", "state")
+)
+
+
 def _archive_changes(entry: ArchiveEntry) -> list[Change]:
     return [
         Change(
             "INSERT INTO archives (key, content_digest, digest, state, reason, refused_by, source_tx_id, call_digest, "
-            "writer, named, marks_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "writer, identity, named, marks_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (key, content_digest) DO UPDATE SET digest = excluded.digest, "
-            "marks_wanted = max(marks_wanted, excluded.marks_wanted)",
+            f"marks_wanted = max(marks_wanted, excluded.marks_wanted), {_REPLANNED}",
             (
                 entry.key,
                 entry.content_digest,
@@ -295,6 +304,7 @@ def _archive_changes(entry: ArchiveEntry) -> list[Change]:
                 entry.source_tx_id,
                 entry.call_digest,
                 entry.writer,
+                entry.identity,
                 int(entry.named),
                 entry.marks_wanted,
             ),
@@ -311,7 +321,8 @@ def _archive_changes(entry: ArchiveEntry) -> list[Change]:
 def _action_changes(entry: ActionEntry) -> list[Change]:
     return [
         Change(
-            "INSERT OR IGNORE INTO actions (key, digest, state, reason) VALUES (?, ?, ?, ?)",
+            "INSERT INTO actions (key, digest, state, reason) VALUES (?, ?, ?, ?) ON CONFLICT (key, digest) DO UPDATE "
+            "SET state = excluded.state, reason = excluded.reason WHERE state = 'refused' AND batch IS NULL",
             (entry.key, entry.digest, "refused" if entry.refusal else "pending", entry.refusal),
             None,
         ),

@@ -31,6 +31,7 @@ class Mapped(msgspec.Struct, frozen=True):
     new: str
     digest: str
     content_digest: str
+    identity: str  # the credential slot that saved it; "" is the default one
     custodian: str | None
     bytes_equal: bool
     marks_made: int
@@ -80,7 +81,7 @@ class LedgerReader:
         ask = self._connection.execute
         wanted, made, unknown = ask(
             "SELECT coalesce(sum(marks_wanted), 0), coalesce(sum(marks_made), 0), "
-            "coalesce(sum(marks_state = 'unknown'), 0) FROM archives WHERE state NOT IN ('refused')"
+            "coalesce(sum(marks_state = 'unknown'), 0) FROM archives WHERE state NOT IN ('refused', 'excluded')"
         ).fetchone()
         return Counts(
             dict(ask("SELECT state, count(*) FROM archives GROUP BY state").fetchall()),
@@ -98,12 +99,14 @@ class LedgerReader:
     def id_map(self) -> Iterator[Mapped]:
         """Every archive that MC is known to hold, by old id."""
         for row in self._connection.execute(
-            "SELECT key, archive_id, digest, content_digest, custodian, coalesce(bytes_equal, 0), marks_made, "
+            "SELECT key, archive_id, digest, content_digest, coalesce(identity, ''), custodian, "
+            "coalesce(bytes_equal, 0), marks_made, "
             "(SELECT group_concat(store, ' ') FROM origins WHERE row_table = 'archives' AND row_id = archives.id) "
             "FROM archives WHERE archive_id IS NOT NULL ORDER BY key, content_digest"
         ):
-            old, new, digest, content, custodian, equal, marks, stores = row
-            yield Mapped(old, new, digest, content, custodian, bool(equal), marks, sorted((stores or "").split()))
+            old, new, digest, content, slot, custodian, equal, marks, stores = row
+            where = sorted((stores or "").split())
+            yield Mapped(old, new, digest, content, slot, custodian, bool(equal), marks, where)
 
     def odd(self) -> list[Odd]:
         """Rows refused, unknown or different, by key: the short list that an operator must see."""
@@ -138,9 +141,11 @@ class LedgerReader:
         name = key_text(key, digest)
         if table == ARCHIVES:
             sql = (
-                "SELECT 1 FROM archives WHERE key = ? AND digest = ? AND state = 'confirmed' "
-                "AND marks_made >= marks_wanted AND marks_state = 'idle'"
+                "SELECT 1 FROM archives WHERE key = ? AND digest = ? AND (state = 'excluded' OR "
+                "(state = 'confirmed' AND marks_made >= marks_wanted AND marks_state = 'idle'))"
             )
         else:
-            sql = "SELECT 1 FROM actions WHERE key = ? AND digest = ? AND state IN ('admitted', 'discarded')"
+            sql = (
+                "SELECT 1 FROM actions WHERE key = ? AND digest = ? AND state IN ('admitted', 'discarded', 'excluded')"
+            )
         return self._connection.execute(sql, (name, digest)).fetchone() is not None

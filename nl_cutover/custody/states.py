@@ -7,14 +7,14 @@
     delivered                                     x                             x
     unknown        x                    x
     refused        x
-    confirmed, differs: final
+    confirmed, differs: final; refused -> excluded is the operator's word that a row stays on the host
 
 pending -> intended is durable before the first byte leaves. intended -> pending needs proof that nothing was executed.
 unknown leaves only by evidence or by an operator's decision. refused -> pending happens when a later run asks the
 server again: a refusal proves that nothing was stored.
 
     actions: pending -> intended -> admitted | refused | unknown | pending; unknown -> admitted | pending;
-             pending <-> left; pending | left | refused -> discarded; refused -> pending
+             pending <-> left; pending | left | refused -> discarded; refused -> pending | excluded
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ ARCHIVE_MOVES: dict[str, frozenset[str]] = {
     "refused": frozenset({"pending", "intended"}),
     "unknown": frozenset({"intended"}),
     "pending": frozenset({"intended", "unknown", "refused"}),
+    "excluded": frozenset({"refused"}),
 }
 
 ACTION_MOVES: dict[str, frozenset[str]] = {
@@ -37,4 +38,5 @@ ACTION_MOVES: dict[str, frozenset[str]] = {
     "left": frozenset({"pending"}),
     "discarded": frozenset({"pending", "left", "refused"}),
     "pending": frozenset({"intended", "unknown", "left", "refused"}),
+    "excluded": frozenset({"refused"}),
 }

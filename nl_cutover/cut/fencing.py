@@ -93,13 +93,13 @@ def reasons_against(counted: Counted, *, create_missing: bool, accounted: bool) 
     return reasons
 
 
-def store_cut(store: StoreReport, tables: Sequence[TableReport], seal: str = "none") -> StoreCut:
+def store_cut(store: StoreReport, tables: Sequence[TableReport], seal: str, *, accounted: bool) -> StoreCut:
     rows = {table.name: table.rows for table in tables}
     return StoreCut(
         id=store.id,
         path=store.path,
         archives=rows.get(ARCHIVES),
         actions=rows.get(ACTIONS),
-        unaccounted=sum(table.unaccounted or 0 for table in tables),
+        unaccounted=sum(table.unaccounted or 0 for table in tables) if accounted else None,
         seal=seal,
     )

@@ -83,7 +83,8 @@ class Gate:
     def _may_seal(self, counted: Counted) -> bool:
         outcome = self._outcome
         outcome.stores = [
-            store_cut(store, tables, "stood before" if store.seal.sealed else "none") for store, tables in counted
+            store_cut(store, tables, "stood before" if store.seal.sealed else "none", accounted=True)
+            for store, tables in counted
         ]
         outcome.reasons += reasons_against(counted, create_missing=self._request.create_missing, accounted=True)
         if any(table.state == "unmeasurable" for _, tables in counted for table in tables):
@@ -132,7 +133,7 @@ def _next_steps(outcome: Outcome) -> list[str]:
     if outcome.code is ExitCode.PROVED:
         return ["the host stores stay as they are, sealed; deleting them is a person's work, and the last"]
     if any("not accounted for" in reason for reason in outcome.reasons):
-        return ["bring the rows over: nl-cutover migrate CHECKOUT..., then cut again"]
+        return ["bring the rows over: nl-cutover migrate CHECKOUT... --telemetry admit, then cut again"]
     if outcome.command is not None:
         return ["the landing command ran: see whether what it did has to be taken back, then cut again"]
     return ["mend what is named above, then cut again: nothing was landed"]

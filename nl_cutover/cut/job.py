@@ -113,20 +113,19 @@ def _has_rows(report: Report) -> bool:
 
 
 def _check_age(custody: Path, now_ms: int, max_age_ms: int) -> None:
-    """Raises RefusedError unless a run or a verification proved the rows no longer ago than that."""
-    proved = [
-        body["at"]
-        for link in receipts.chain(custody)
-        if link.kind in ("migrate", "verify")
-        and (body := receipts.read(link.path)[1])["outcome"]["exit_code"] == ExitCode.PROVED
-    ]
-    if not proved:
+    """Raises RefusedError unless the newest run or verification proved the rows, and no longer ago than that."""
+    newest = [link for link in receipts.chain(custody) if link.kind in ("migrate", "verify")][-1:]
+    hint = "nl-cutover verify CHECKOUT..., then cut again"
+    if not newest:
+        raise RefusedError("no receipt proves the rows that stand here", hint)
+    body = receipts.read(newest[0].path)[1]
+    if body["outcome"]["exit_code"] != ExitCode.PROVED:
         raise RefusedError(
-            "no receipt proves the rows that stand here", "nl-cutover verify CHECKOUT..., then cut again"
+            f"the newest {newest[0].kind} proved nothing: it says {body['outcome']['verdict']}",
+            f"read {newest[0].path.name}, mend what it names; then {hint}",
         )
-    age = now_ms - int(datetime.fromisoformat(proved[-1]).timestamp() * 1000)
+    age = now_ms - int(datetime.fromisoformat(body["at"]).timestamp() * 1000)
     if age > max_age_ms:
         raise RefusedError(
-            f"the last verification is {age // 60_000} minutes old, older than {max_age_ms // 60_000}",
-            "nl-cutover verify CHECKOUT..., then cut again",
+            f"the last proof is {age / 60_000:.1f} minutes old, --max-age allows {max_age_ms / 60_000:g}", hint
         )

@@ -23,7 +23,7 @@ class StoreCut(msgspec.Struct, frozen=True):
     path: str
     archives: int | None
     actions: int | None
-    unaccounted: int
+    unaccounted: int | None  # None where nobody asked the ledger
     seal: str
 
 

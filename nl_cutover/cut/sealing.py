@@ -48,7 +48,9 @@ def seal_stores(report: Report, request: SealRequest, *, host: str, at: Callable
     except BaseException:
         take_away(planted)
         raise
-    stores = [store_cut(s, tables, "stood before" if s.seal.sealed else "planted") for s, tables in seen]
+    stores = [
+        store_cut(s, tables, "stood before" if s.seal.sealed else "planted", accounted=False) for s, tables in seen
+    ]
     steps = ["inserts are refused from now on: nl-cutover migrate CHECKOUT..., then nl-cutover cut"]
     return SealReport(
         verdict="sealed", exit_code=int(ExitCode.PROVED), at=at(), host=host, stores=stores, next_steps=steps
@@ -60,7 +62,9 @@ def unseal_stores(report: Report, *, host: str, at: Callable[[], str], busy_time
     stores = []
     for store in sorted(report.stores, key=lambda s: s.id):
         stood = unseal(store.location, store.identity, busy_timeout_ms=busy_timeout_ms)
-        stores.append(store_cut(store, store.tables, "removed" if stood.sealed or stood.foreign else "none"))
+        stores.append(
+            store_cut(store, store.tables, "removed" if stood.sealed or stood.foreign else "none", accounted=False)
+        )
     steps = ["recorders can write again: every number measured before is old now"]
     return SealReport(
         verdict="unsealed", exit_code=int(ExitCode.PROVED), at=at(), host=host, stores=stores, next_steps=steps

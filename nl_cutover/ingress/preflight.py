@@ -52,7 +52,7 @@ def preflight(
     if expected_plane != ANY_PLANE and plane_id != expected_plane:
         raise WrongPlaneError(
             f"the ingress {url} answers for plane {plane_id or '(it does not say which)'}, expected {expected_plane}",
-            f"point --url at the right plane, or say --plane {plane_id or ANY_PLANE} if this is the one",
+            "point --url at the right plane; which one is expected stands in --plane or in the settings' plane.id",
         )
     if expected_root is not None and root != expected_root:
         raise WrongPlaneError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,9 @@ from .stop import Stop
 class ArchiveRoad:
     """Carries archives for one worker. `carried` holds outcomes that become durable with the next intent."""
 
-    def __init__(self, ledger: Ledger, source: Source, operations: Operations, stop: Stop, barrier: Barrier) -> None:
+    def __init__(
+        self, ledger: Ledger, source: Source, operations: Callable[[str], Operations], stop: Stop, barrier: Barrier
+    ) -> None:
         self._ledger, self._source, self._operations, self._stop = ledger, source, operations, stop
         self._barrier = barrier
         self._carried: list[Change] = []
@@ -56,7 +59,7 @@ class ArchiveRoad:
         self._barrier("before intent")
         self._commit(move_archive(work.id, "intended", intended_at=self._ledger.now()))
         self._barrier("after intent")
-        outcome = self._operations.save(call.arguments)
+        outcome = self._operations(work.identity).save(call.arguments)
         self._barrier("after answer")
         self.sent += 1
         match outcome:
@@ -121,7 +124,7 @@ class ArchiveRoad:
         while made < work.marks_wanted:
             self._commit(set_archive(work.id, marks_made=made, marks_state="intended"))
             self._barrier("before mark")
-            outcome = self._operations.mark(archive_id)
+            outcome = self._operations(work.identity).mark(archive_id)
             self._barrier("after mark")
             self.sent += 1
             match outcome:
@@ -152,7 +155,7 @@ class ArchiveRoad:
     def _read(self, work: ArchiveWork, archive_id: str) -> Delivered | None:
         """A read that answers, or None: the row stays where it is and a later run reads again."""
         for _ in range(2):
-            outcome = self._operations.get(archive_id)
+            outcome = self._operations(work.identity).get(archive_id)
             if isinstance(outcome, Delivered) and outcome.result["status"] != "unavailable":
                 return outcome
             if isinstance(outcome, NotSent):

@@ -11,7 +11,7 @@ from ..custody import receipts
 from ..custody.reading import LedgerReader
 from ..errors import CustodyError
 from ..ingress.preflight import preflight
-from ..ingress.session import Session
+from ..ingress.sessions import Sessions
 from ..stores.report import Report
 from .preparing import measured_facts, source_of, tool_facts, utc
 from .progress import Progress
@@ -22,7 +22,7 @@ def verify_run(
     report: Report,
     *,
     custody: Path,
-    session: Session,
+    sessions: Sessions,
     expected_plane: str,
     expected_root: str | None,
     clock: Callable[[], int],
@@ -35,8 +35,9 @@ def verify_run(
             raise CustodyError(f"custody {custody} holds no run", "begin one with: nl-cutover migrate")
         mapped = {entry.old: entry for entry in reader.id_map()}
     with source_of(report) as source:
+        session = sessions.operations("").session
         plane = preflight(session, expected_plane=expected_plane, expected_root=expected_root)
-        result = verify(source, mapped, session, run=run["id"], at=utc(clock()), progress=progress)
+        result = verify(source, mapped, sessions, url=plane.url, run=run["id"], at=utc(clock()), progress=progress)
     link = receipts.write(
         custody,
         "verify",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..custody import receipts
 from ..custody.ledger import ActionEntry, ArchiveEntry, Ledger, RunFacts
 from ..custody.reading import LedgerReader
 from ..errors import CustodyError, RefusedError
-from ..ingress.preflight import Plane, preflight
+from ..ingress.preflight import Plane, error_of, preflight
 from ..ingress.session import Session
 from ..stores.report import Report
 from .evidence import Evidence
@@ -42,14 +42,16 @@ def migrate(
     clock: Callable[[], int],
     progress: Progress,
     workers: int = 8,
+    identities: Mapping[str, Callable[[], Session]] = {},
     evidence: Evidence | None = None,
     quiet_ms: float = QUIET_S * 1000,
     barrier: Barrier = no_barrier,
 ) -> RunReport:
     """Plan, check the ingress, carry every row, leave a receipt. Everything that refuses does so before a row leaves.
 
-    `acknowledged` is the digest of the plan that the operator read, or None. With `evidence`, unknown outcomes of an
-    earlier call are settled first. Raises CutoverError.
+    `acknowledged` is the digest of the plan that the operator read, or None. `identities` open the sessions of the
+    credential slots that the policy names, and each is tried before a row leaves. With `evidence`, unknown outcomes of
+    an earlier call are settled first. Raises CutoverError.
     """
     with source_of(report) as source, _Spool() as spool:
         plan = build_plan(source, policy, now_ms=clock(), entry=spool.add)
@@ -61,6 +63,10 @@ def migrate(
                 expected_root=expected_root,
                 telemetry=bool(plan.actions_to_send),
             )
+        for slot in plan.identities:
+            with identities[slot]() as session:
+                if (failure := session.open()) is not None:
+                    raise error_of(failure, f"{plane.url} (slot {slot})")
         progress.note(f"plan {plan.digest[:16]}: {len(plan.losses)} kinds of loss, listed in the plan and the receipt")
         with Ledger(custody, clock) as ledger:
             facts = ledger.begin(_facts(plane, plan, clock()))
@@ -69,6 +75,7 @@ def migrate(
                 source,
                 policy,
                 new_session=new_session,
+                identities=identities,
                 new_token=lambda: str(uuid.uuid4()),
                 progress=progress,
                 workers=workers,
@@ -174,6 +181,7 @@ def _receipt_body(
             "owner": plan.owner,
             "owner_stated": plan.owner_stated,
             "writers": plan.writers,
+            "identities": plan.identities,
             "telemetry": plan.telemetry,
             "replays": plan.replays,
             "stores": plain(plan.stores),

@@ -15,7 +15,7 @@ from ..contract.rows import ACTIONS, ARCHIVES, Row, key_text
 from ..contract.telemetry import project
 from ..contract.wire import BODY_LIMIT, RETENTION_MS
 from ..custody.ledger import ActionEntry, ArchiveEntry
-from ..verdicts import Refused
+from ..verdicts import ExitCode, Refused
 from .lives import Lives, lives_of
 from .policy import Policy, Replays, TelemetryMode
 from .source import Source, SourceStore
@@ -56,10 +56,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`digest` covers everything but itself and `notes`, which depend on the hour."""
 
     schema: str = SCHEMA
+    verdict: str  # ready | blocked
+    exit_code: int
     stores: list[StorePlan]
     owner: str | None
     owner_stated: bool
     writers: dict[str, int]
+    identities: dict[str, int]  # credential slot -> archives that it saves; empty when one token saves all
     telemetry: str
     replays: str
     life_gap_hours: float
@@ -81,6 +84,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.writers: Counter[str] = Counter()
+        self.slots: Counter[str] = Counter()
         self.refused: list[RefusedRow] = []
         self.archives = self.to_send = self.duplicates = self.marks = self.unnamed_marked = self.trimmed = 0
         self.replayed = self.actions = self.actions_to_send = self.expiring = self.undated = 0
@@ -98,12 +102,17 @@ def build_plan(
     """Walk every row once, flat in memory. `entry` receives each row as it would enter the ledger."""
     tally = _Tally()
     stores = [_store_plan(source, store, policy, tally, now_ms, entry) for store in source.stores.values()]
-    owner = policy.owner or (next(iter(tally.writers)) if len(tally.writers) == 1 else None)
+    alone = len(tally.writers) == 1 and not tally.slots
+    owner = policy.owner or (next(iter(tally.writers)) if alone else None)
+    blockers = _blockers(tally, policy)
     plan = Plan(
+        verdict="blocked" if blockers else "ready",
+        exit_code=int(ExitCode.REFUSED if blockers else ExitCode.PROVED),
         stores=stores,
         owner=owner,
         owner_stated=policy.owner is not None,
         writers=dict(sorted(tally.writers.items())),
+        identities=dict(sorted(tally.slots.items())),
         telemetry=str(policy.telemetry),
         replays=policy.replays,
         life_gap_hours=policy.life_gap_hours,
@@ -115,7 +124,7 @@ def build_plan(
         actions_to_send=tally.actions_to_send if policy.telemetry.mode is TelemetryMode.ADMIT else 0,
         refused=tally.refused,
         losses=_losses(tally, policy, owner),
-        blockers=_blockers(tally, policy),
+        blockers=blockers,
         notes=_notes(tally, policy, lives_of(source, policy.life_gap_hours)),
     )
     return msgspec.structs.replace(plan, digest=digest_of(plan))
@@ -166,8 +175,15 @@ def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _
         if first:
             tally.refused.append(RefusedRow(ARCHIVES, key, store.id, call.reason))
         return ArchiveEntry(key, content, digest, store.id, refusal=call.reason)
+    slot = policy.slot_of(call.writer)
+    if slot is None:
+        reason = f"no-credential: [identities] names no slot for the writer {call.writer}"
+        if first:
+            tally.refused.append(RefusedRow(ARCHIVES, key, store.id, reason))
+        return ArchiveEntry(key, content, digest, store.id, refusal=reason)
     if first:
         tally.to_send += 1
+        tally.slots.update([slot] if slot else [])
         tally.writers[call.writer] += 1
         tally.marks += call.replays
         tally.unnamed_marked += bool(call.replays and not call.named)
@@ -181,6 +197,7 @@ def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _
         source_tx_id=call.source_tx_id,
         call_digest=call.digest,
         writer=call.writer,
+        identity=slot,
         named=call.named,
         marks_wanted=call.replays if policy.replays is Replays.MARKS else 0,
     )
@@ -206,7 +223,7 @@ def _losses(tally: _Tally, policy: Policy, owner: str | None) -> list[Loss]:
     candidates = [
         Loss("archive_id", tally.to_send, "get a new id from MC; the map from old to new stands in the receipt"),
         Loss("archived_at", tally.to_send, "lose their time of archiving: MC stamps the time of the migration"),
-        Loss("custodian", tally.to_send, f"will be readable and markable by {owner or 'one identity'} alone"),
+        Loss("custodian", tally.to_send, f"will be readable and markable by {_whom(tally, owner)} alone"),
         Loss("last_replayed_at", tally.replayed, "lose the time of their last replay"),
         Loss("replay_count", 0 if in_marks else tally.marks, "replays stay in the receipt alone; MC counts from 0"),
         Loss("replay_time", tally.marks if in_marks else 0, "replays become marks that MC stamps with its own time"),
@@ -226,9 +243,13 @@ def _losses(tally: _Tally, policy: Policy, owner: str | None) -> list[Loss]:
     return [loss for loss in candidates if loss.count]
 
 
+def _whom(tally: _Tally, owner: str | None) -> str:
+    return owner or ("the identity of each writer's token" if tally.slots else "the token's identity")
+
+
 def _blockers(tally: _Tally, policy: Policy) -> list[str]:
     blockers = list(tally.conflicts)
-    if len(tally.writers) > 1 and policy.owner is None:
+    if len(tally.writers) > 1 and policy.owner is None and not policy.identities:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(tally.writers.items()))
         blockers.append(
             f"archives of {len(tally.writers)} writers would all belong to the one identity that saves them: {names}; "

@@ -49,3 +49,10 @@ class Policy(msgspec.Struct, frozen=True):
     replays: Replays = Replays.MARKS
     owner: str | None = None
     life_gap_hours: float = GAP_HOURS
+    identities: dict[str, str] = {}  # originWriter.agentId -> credential slot; not used when an owner is named
+
+    def slot_of(self, writer: str) -> str | None:
+        """The credential slot that saves a writer's rows: "" is the default one; None when there is none."""
+        if self.owner is not None or not self.identities:
+            return ""
+        return self.identities.get(writer)

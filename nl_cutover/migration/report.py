@@ -17,7 +17,7 @@ SCHEMA = "nl-cutover/run/1"
 
 
 class Archives(msgspec.Struct, frozen=True):
-    """The first five are disjoint and, with `differs`, add up to `rows`."""
+    """All but `rows` are disjoint and, with the others, add up to `rows`."""
 
     rows: int
     confirmed: int
@@ -25,6 +25,7 @@ class Archives(msgspec.Struct, frozen=True):
     unknown: int
     pending: int
     differs: int = 0
+    excluded: int = 0
 
 
 class Marks(msgspec.Struct, frozen=True):
@@ -41,6 +42,7 @@ class TelemetryCounts(msgspec.Struct, frozen=True):
     discarded: int
     unknown: int
     pending: int = 0
+    excluded: int = 0
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
     custodians: list[str] = []
     plan_digest: str | None = None
-    sent: int = 0
+    sent: int | None = None  # writing calls of this very command
     stopped: str | None = None
     odd: list[Odd] = []
 
@@ -109,6 +111,7 @@ def summarize(counts: Counts) -> tuple[Archives, Marks, TelemetryCounts]:
         unknown=a.get("unknown", 0) + a.get("intended", 0),
         pending=a.get("pending", 0) + a.get("delivered", 0),
         differs=a.get("differs", 0),
+        excluded=a.get("excluded", 0),
     )
     telemetry = TelemetryCounts(
         rows=sum(t.values()),
@@ -118,6 +121,7 @@ def summarize(counts: Counts) -> tuple[Archives, Marks, TelemetryCounts]:
         discarded=t.get("discarded", 0),
         unknown=t.get("unknown", 0) + t.get("intended", 0),
         pending=t.get("pending", 0),
+        excluded=t.get("excluded", 0),
     )
     return archives, Marks(counts.marks_wanted, counts.marks_made, counts.marks_unknown), telemetry
 
@@ -143,13 +147,18 @@ def next_steps(code: ExitCode, archives: Archives, marks: Marks, telemetry: Tele
     if archives.unknown or telemetry.unknown or marks.unknown:
         steps.append("rows with an unknown outcome are listed by `nl-cutover status`; they are not sent again by guess")
     if archives.refused or telemetry.refused:
-        steps.append("refused rows stay on the host and keep the cut refused; `nl-cutover status` names each")
+        steps.append(
+            "refused rows stay on the host and keep the cut refused; to accept that for one of them: "
+            "nl-cutover settle CHECKOUT... --row ID=exclude"
+        )
     if archives.differs:
         steps.append("both copies of each different archive are kept under evidence/ in the custody directory")
     if telemetry.left:
         steps.append(f"decide the telemetry: --telemetry admit, or --telemetry discard={telemetry.left}")
     if code is ExitCode.PROVED:
-        steps.append("land it: nl-cutover cut CHECKOUT... -- COMMAND")
+        steps.append(
+            "read it all back: nl-cutover verify CHECKOUT...; then land it: nl-cutover cut CHECKOUT... -- COMMAND"
+        )
     return steps
 
 
@@ -160,7 +169,7 @@ def report_from_ledger(
     losses: list[Loss],
     receipt: str | None = None,
     stopped: CutoverError | None = None,
-    sent: int = 0,
+    sent: int | None = None,
 ) -> RunReport:
     """Read the ledger of a custody directory and say where its run stands. Raises CustodyError."""
     with LedgerReader(directory) as reader:

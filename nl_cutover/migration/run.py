@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from ..custody.journal import Change
 from ..custody.ledger import ActionEntry, ArchiveEntry, Ledger
 from ..errors import CutoverError, InterruptedRunError, RefusedError
-from ..ingress.operations import Operations
 from ..ingress.session import Session
+from ..ingress.sessions import Sessions
 from .archives import ArchiveRoad
 from .lives import Lives, lives_of
 from .policy import Policy, TelemetryMode
@@ -40,13 +40,15 @@ class Run:
         policy: Policy,
         *,
         new_session: Callable[[], Session],
+        identities: Mapping[str, Callable[[], Session]],
         new_token: Callable[[], str],
         progress: Progress,
         workers: int = 8,
         barrier: Barrier = no_barrier,
     ) -> None:
         self._ledger, self._source, self._policy = ledger, source, policy
-        self._new_session, self._new_token, self._progress = new_session, new_token, progress
+        self._identities: dict[str, Callable[[], Session]] = {"": new_session, **identities}
+        self._new_token, self._progress = new_token, progress
         self._workers, self._barrier = workers, barrier
         self._stop = Stop()
         self._lock = threading.Lock()
@@ -121,8 +123,8 @@ class Run:
         )[0][0]
         self._progress.stage("archives", total)
 
-        def worker(session: Session) -> None:
-            road = ArchiveRoad(self._ledger, self._source, Operations(session), self._stop, self._barrier)
+        def worker(sessions: Sessions) -> None:
+            road = ArchiveRoad(self._ledger, self._source, sessions.operations, self._stop, self._barrier)
             try:
                 while not self._stop:
                     with lock:
@@ -144,8 +146,8 @@ class Run:
         self._progress.stage("telemetry", total)
         road = TelemetryRoad(self._ledger, self._source, self.lives(), self._stop, self._new_token, self._barrier)
 
-        def worker(session: Session) -> None:
-            operations = Operations(session)
+        def worker(sessions: Sessions) -> None:
+            operations = sessions.operations("")
             while not self._stop and (size := road.carry(operations)) is not None:
                 self._progress.advance(size)
                 with self._lock:
@@ -157,18 +159,18 @@ class Run:
         """Where the process lives of the telemetry begin, by this run's policy."""
         return lives_of(self._source, self._policy.life_gap_hours)
 
-    def _in_threads(self, worker: Callable[[Session], None], jobs: int) -> None:
+    def _in_threads(self, worker: Callable[[Sessions], None], jobs: int) -> None:
         faults: list[BaseException] = []
         ended = [threading.Event() for _ in range(min(self._workers, jobs))]
 
         def guarded(end: threading.Event) -> None:
             try:
-                with self._new_session() as session:
+                with Sessions(self._identities) as sessions:
                     try:
-                        worker(session)
+                        worker(sessions)
                     finally:
                         with self._lock:
-                            self._refused_requests += session.refused_server_requests
+                            self._refused_requests += sessions.refused_server_requests
             except CutoverError as error:
                 self._stop.set(error)
             except BaseException as error:

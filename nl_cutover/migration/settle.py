@@ -33,7 +33,7 @@ QUIET_S = 15.0  # a server that waits for a lock may still commit this long afte
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """`what`: archive | batch | mark. `decision`: adopted | resend | admitted | made | not-made | undecided."""
+    """`what`: archive | batch | mark. `decision`: adopted | resend | excluded | admitted | made | not-made | undecided."""
 
     what: str
     key: str
@@ -50,7 +50,7 @@ class Settler:
         self.decisions: list[Decision] = []
 
     def by_operator(self, words: Iterable[str]) -> None:
-        """`KEY=resend`, `KEY=saved:ARCHIVE`, `batch:N=resend|admitted`, `mark:KEY=made|not-made`.
+        """`KEY=resend|exclude`, `KEY=saved:ARCHIVE`, `batch:N=resend|admitted`, `mark:KEY=made|not-made`.
 
         Raises UsageError for words that are none of these, RefusedError for a row that is not unknown.
         """
@@ -62,10 +62,14 @@ class Settler:
                 self._batch_by_operator(name.removeprefix("batch:"), choice)
             elif name.startswith("mark:") and choice in ("made", "not-made"):
                 self._mark(name.removeprefix("mark:"), choice == "made", "operator", "")
+            elif choice == "exclude":
+                self._exclude(name)
             elif not name.startswith(("batch:", "mark:")) and (choice == "resend" or choice.startswith("saved:")):
                 self._archive_by_operator(name, choice.removeprefix("saved:") if ":" in choice else None)
             else:
-                raise UsageError(f"--row {word!r} is no decision", "resend, saved:ARCHIVE, admitted, made or not-made")
+                raise UsageError(
+                    f"--row {word!r} is no decision", "resend, exclude, saved:ARCHIVE, admitted, made or not-made"
+                )
 
     def by_evidence(self, evidence: Evidence, source: Source, lives: Lives) -> None:
         """Decide everything that the evidence decides. Rows tried too recently stay as they are."""
@@ -200,6 +204,15 @@ class Settler:
             rows[0][0], "delivered", archive_id=archive_id, delivered_at=self._ledger.now(), reason=""
         )
         self._decide(Decision("archive", key, "adopted", "operator", archive_id), change)
+
+    def _exclude(self, key: str) -> None:
+        for table, move in (("archives", move_archive), ("actions", move_action)):
+            for row_id, reason in self._ledger.read(
+                f"SELECT id, reason FROM {table} WHERE key = ? AND state = 'refused'", (key,)
+            ):
+                self._decide(Decision(table[:-1], key, "excluded", "operator", reason), move(row_id, "excluded"))
+                return
+        raise RefusedError(f"{key} is not a refused row", "nl-cutover status lists those that are")
 
     def _mark(self, key: str, landed: bool, by: str, detail: str) -> None:
         rows = self._ledger.read(

@@ -13,9 +13,8 @@ import msgspec
 from ..contract.archives import compare
 from ..contract.rows import ARCHIVES, key_text
 from ..custody.reading import Mapped
-from ..ingress.operations import Operations
 from ..ingress.preflight import error_of
-from ..ingress.session import Session
+from ..ingress.sessions import Sessions
 from ..verdicts import Delivered, ExitCode, Mismatch, NotSent
 from .progress import Progress
 from .source import Source
@@ -53,18 +52,21 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 def verify(
     source: Source,
     mapped: Mapping[str, Mapped],
-    session: Session,
+    sessions: Sessions,
     *,
+    url: str,
     run: str,
     at: str,
     progress: Progress,
 ) -> VerifyReport:
-    """Read every archive of the snapshots back from MC and compare. Raises when the ingress ends the reading."""
-    operations = Operations(session)
+    """Read every archive of the snapshots back from MC, under the identity that saved it, and compare.
+
+    Raises CutoverError when the ingress ends the reading.
+    """
     expected = checked = equal = bytes_equal = missing = 0
     differences: list[Difference] = []
     seen: set[str] = set()
-    progress.stage("verify", len(mapped))
+    progress.stage("verify", sum(store.snapshot.counts.get(ARCHIVES, 0) for store in source.stores.values()))
     for store in source.stores.values():
         for row in source.rows(store, ARCHIVES):
             key = key_text(row.key, row.digest)
@@ -79,9 +81,9 @@ def verify(
                 what = "not in the id map" if entry is None else "changed on the host since it was saved"
                 differences.append(Difference(key, entry.new if entry else None, what))
                 continue
-            outcome = operations.get(entry.new)
+            outcome = sessions.operations(entry.identity).get(entry.new)
             if isinstance(outcome, NotSent):
-                raise error_of(outcome, session.endpoint.url)
+                raise error_of(outcome, url)
             if not isinstance(outcome, Delivered):
                 differences.append(Difference(key, entry.new, f"could not be read: {outcome.reason}"))
                 continue

@@ -32,7 +32,7 @@ class Heartbeat:
             self._name, self._total, self._done = name, total, 0
             self._began = self._last = self._monotonic()
             if total:
-                self._line(f"{name}: {total} rows")
+                self._line(f"{name}: {total} {'row' if total == 1 else 'rows'}")
 
     def advance(self, rows: int = 1) -> None:
         with self._lock:

@@ -65,8 +65,8 @@ def measure_document(report: MeasureReport) -> Document:
     stores = [
         [
             s.id,
+            ", ".join(s.seats),
             shorten(s.path, 60),
-            str(len(s.aliases)),
             s.open_mode or "-",
             s.journal_mode or "-",
             str(s.wal_bytes),
@@ -76,6 +76,7 @@ def measure_document(report: MeasureReport) -> Document:
         for s in report.stores
     ]
     totals = report.totals
+    zeros = [f"{t.name} in {s.id} is a {t.zero} zero" for s in report.stores for t in s.tables if t.zero]
     facts = [
         ("host", report.host),
         ("at", report.at),
@@ -84,6 +85,7 @@ def measure_document(report: MeasureReport) -> Document:
         ("measured rows", f"{totals.archives} archives, {totals.actions} actions"),
         ("unaccounted", str(totals.unaccounted)),
         ("unmeasurable", str(totals.unmeasurable)),
+        *([("zeros", "; ".join(zeros))] if zeros else []),
         ("control", "planted rows came back" if report.control.ok else report.control.reason),
     ]
     return _document(
@@ -92,7 +94,9 @@ def measure_document(report: MeasureReport) -> Document:
         facts,
         [
             Table("tables", ["table", "store", "state", "rows", "zero", "unaccounted", "reason"], tables),
-            Table("stores", ["store", "path", "names", "opened", "journal", "wal bytes", "sealed", "held by"], stores),
+            Table(
+                "stores", ["store", "reached by", "path", "opened", "journal", "wal bytes", "sealed", "held by"], stores
+            ),
             Table("checkouts", ["seat", "state", "store", "path", "reason"], checkouts),
         ],
         [*report.warnings, *(f"{s.id}: {warning}" for s in report.stores for warning in s.warnings)],
@@ -105,13 +109,10 @@ def _losses(losses: Sequence[Loss]) -> Table:
 
 
 def plan_document(plan: Plan) -> Document:
-    class Ends:
-        verdict = "blocked" if plan.blockers else "ready"
-        exit_code = int(ExitCode.REFUSED if plan.blockers else ExitCode.PROVED)
-
     facts = [
         ("digest", plan.digest),
         ("owner", f"{plan.owner or '-'}{' (one owner for all, stated)' if plan.owner_stated else ''}"),
+        ("identities", ", ".join(f"{slot} ({n})" for slot, n in plan.identities.items()) or "the default token"),
         ("archives", f"{plan.archives_to_send} of {plan.archives} to send, {plan.duplicates} twice on the host"),
         ("replays", f"{plan.marks} carried as {plan.replays}"),
         ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {plan.actions} actions to send"),
@@ -122,13 +123,13 @@ def plan_document(plan: Plan) -> Document:
         ["mend what blocks the plan, then make it anew"]
         if plan.blockers
         else [
-            "write it down: nl-cutover plan CHECKOUT... --out plan.json",
-            "run it: nl-cutover migrate --plan plan.json",
+            "write it down with --out plan.json",
+            "run exactly it: nl-cutover migrate CHECKOUT... --plan plan.json",
         ]
     )
     return _document(
         "plan",
-        Ends(),
+        plan,
         facts,
         [_losses(plan.losses), Table("refused", ["key", "table", "store", "reason"], refused)],
         [*(f"blocked: {reason}" for reason in plan.blockers), *plan.notes, *more],
@@ -147,15 +148,15 @@ def run_document(report: RunReport) -> Document:
         (
             "archives",
             f"{a.confirmed} of {a.rows} confirmed, {a.refused} refused, {a.unknown} unknown, {a.pending} pending, "
-            f"{a.differs} different",
+            f"{a.differs} different, {a.excluded} excluded",
         ),
         ("marks", f"{m.made} of {m.wanted} made, {m.unknown} archives unknown"),
         (
             "telemetry",
             f"{t.admitted} of {t.rows} admitted, {t.refused} refused, {t.left} left, {t.discarded} discarded, "
-            f"{t.unknown} unknown, {t.pending} pending",
+            f"{t.unknown} unknown, {t.pending} pending, {t.excluded} excluded",
         ),
-        ("sent now", f"{report.sent} writing calls"),
+        *([] if report.sent is None else [("sent now", f"{report.sent} writing calls")]),
         ("receipt", report.receipt or "-"),
     ]
     odd = [[o.key, o.kind, o.state, o.reason] for o in report.odd[:_SHOWN]]
@@ -208,12 +209,20 @@ def cut_document(report: CutReport) -> Document:
 
 def seal_document(report: SealReport) -> Document:
     facts = [("at", report.at), ("host", report.host)]
-    return _document("seal", report, facts, [_sealed(report.stores)], (), report.next_steps)
+    return _document(
+        "seal" if report.verdict == "sealed" else "unseal",
+        report,
+        facts,
+        [_sealed(report.stores)],
+        (),
+        report.next_steps,
+    )
 
 
 def _sealed(stores: Sequence[StoreCut]) -> Table:
     rows = [
-        [s.id, shorten(s.path, 60), _count(s.archives), _count(s.actions), str(s.unaccounted), s.seal] for s in stores
+        [s.id, shorten(s.path, 60), _count(s.archives), _count(s.actions), _count(s.unaccounted), s.seal]
+        for s in stores
     ]
     return Table("stores", ["store", "path", "archives", "actions", "unaccounted", "seal"], rows)
 

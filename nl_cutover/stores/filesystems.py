@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from .paths import shown
+
 # fmt: off
 _LOCAL = frozenset({
     "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs", "overlay", "tmpfs", "ramfs",
@@ -39,6 +41,11 @@ class Filesystem(msgspec.Struct, frozen=True):
     kind: Kind
     mount_point: str = ""
     options: str = ""
+
+    @property
+    def shown(self) -> Filesystem:
+        """The same with every part as it may be printed: a mount point is a path."""
+        return Filesystem(shown(self.type), self.kind, shown(self.mount_point), shown(self.options))
 
 
 UNTOLD = Filesystem("could not tell", Kind.UNKNOWN)

@@ -6,7 +6,6 @@ Layout: https://www.sqlite.org/fileformat2.html
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -40,6 +39,8 @@ def first_page(path: Path, identity: Identity) -> bytes:
     an open SQLite connection: while this process has the file open, a child reads.
     """
     if opened_here(identity):
+        import subprocess
+
         command = [sys.executable, "-I", "-S", "-c", _CHILD, os.fspath(path), str(_LARGEST_PAGE)]
         return subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
     with open(path, "rb", buffering=0) as file:

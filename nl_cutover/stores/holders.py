@@ -13,13 +13,14 @@ from .identity import SIDECARS, Identity, Located, StoreId, identity_of
 from .paths import shown
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of proc(5)
+_INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO; in any other, and with `hidepid`, /proc is not the whole
 
 
 class Looked(StrEnum):
     """How far the look went. Only `everywhere` makes an empty list mean nobody."""
 
     EVERYWHERE = "everywhere"
-    PARTLY = "partly"  # some processes belong to other users
+    PARTLY = "partly"  # some processes belong to other users, or live outside this container
     NOWHERE = "nowhere"  # the platform does not tell, or the look was skipped
 
 
@@ -55,8 +56,10 @@ class Holders(msgspec.Struct, frozen=True):
             return "held by " + ", ".join([*names][:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         if self.looked is Looked.EVERYWHERE:
             return "nobody holds it"
-        if self.looked is Looked.PARTLY:
+        if self.unreadable:
             return f"holders unknown: {self.unreadable} processes of other users could not be looked into"
+        if self.looked is Looked.PARTLY:
+            return "holders unknown: processes outside this container or of other users cannot be seen"
         return "holders unknown: could not look"
 
 
@@ -117,7 +120,8 @@ def _from_proc(targets: _Targets, proc: Path) -> dict[StoreId, Holders]:
             continue
         for number in numbers:
             _match(targets, f"{proc}/{name}", number, own_namespace)
-    return targets.result(Looked.PARTLY if unreadable else Looked.EVERYWHERE, unreadable)
+    blind = unreadable or _link(f"{proc}/self/ns/pid") != _INITIAL_NAMESPACE or not os.path.exists(f"{proc}/1")
+    return targets.result(Looked.PARTLY if blind else Looked.EVERYWHERE, unreadable)
 
 
 def _match(targets: _Targets, process: str, number: str, own_namespace: str) -> None:

@@ -63,7 +63,7 @@ def foreign_wal(header: Header, path: Path) -> str | None:
     newest = frames[-1]
     if header.encoding and newest.encoding != header.encoding:
         return "it holds another text encoding"
-    if (header.change_counter, header.cookie) > (newest.counter, newest.cookie) or header.cookie > newest.cookie:
+    if header.change_counter > newest.counter or header.cookie > newest.cookie:
         return "it is older than the store"
     if header.change_counter > frames[0].counter and _digest(header.first_page) not in {
         frame.digest for frame in frames

@@ -97,7 +97,7 @@ def _round(
         if isinstance(resolution, Located) and _now(candidate) != resolution.identity.id
     )
     report = Report(
-        at=clock().astimezone(UTC).isoformat(),
+        at=clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         checkouts=tuple(_checkout(*pair, stores) for pair in zip(checkouts, ways, strict=True)),
         stores=tuple(stores.values()),
         control=control,
@@ -157,7 +157,7 @@ def _store(
         size=_size(located.path),
         owner=located.owner,
         holders=holders,
-        filesystem=filesystem,
+        filesystem=filesystem.shown,
         tables=(),
     )
     try:

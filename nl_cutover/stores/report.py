@@ -161,7 +161,7 @@ class Control(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`at` is UTC, ISO 8601 with offset. There is no total and no verdict here: see `verdict.verdict_of`."""
+    """`at` is UTC, RFC 3339 with milliseconds. There is no total and no verdict here: see `verdict.verdict_of`."""
 
     at: str
     checkouts: tuple[CheckoutReport, ...]

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from ..contract.rows import ACTIONS, ARCHIVES, TABLES
+from ..contract.rows import ARCHIVES, TABLES
+from .paths import shown
 
 PREFIX = "nl_cutover_seal_"
 MARK = "sealed by nl-cutover"
@@ -66,13 +67,10 @@ def seal_state(connection: sqlite3.Connection) -> SealState:
         elif name == f"{PREFIX}update_{ARCHIVES}" and _is_ours(sql, "update", "UPDATE", ARCHIVES):
             updates = True
         else:
-            foreign.append(name)
+            foreign.append(shown(name))
     return SealState(tuple(t for t in TABLES if t in sealed), updates, tuple(sorted(foreign)))
 
 
 def _is_ours(sql: str, word: str, event: str, table: str) -> bool:
     start, _, rest = _sql(word, event, table, "\0").partition("\0")
     return sql.startswith(start) and sql.endswith(rest) and "'" not in sql[len(start) : -len(rest)].replace("''", "")
-
-
-__all__ = ["ACTIONS", "ARCHIVES", "MARK", "PREFIX", "SealState", "Updates", "seal_state", "sentence", "triggers"]

@@ -81,5 +81,8 @@ def _next_steps(report: Report, code: ExitCode, totals: Totals) -> list[str]:
     if code is ExitCode.PROVED:
         if any(t.zero is Zero.LIVE for s in report.stores for t in s.tables):
             steps.append("a live zero holds for this moment only; the next writer ends it")
-        steps.append("land it, sealed: nl-cutover cut CHECKOUT... -- COMMAND")
+        if report.stores and all(s.seal.complete for s in report.stores):
+            steps.append("every store is sealed: nothing can be written to it; deleting it is a person's work")
+        else:
+            steps.append("land it, sealed: nl-cutover cut CHECKOUT... -- COMMAND")
     return steps

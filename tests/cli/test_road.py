@@ -2,11 +2,13 @@
 
 import json
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from nl_cutover.contract.rows import ACTIONS, ARCHIVES
+from nl_cutover.testing import embedded_memory_core
 from tests.conftest import Operator, state_of
 
 COUNTS = {"live": (40, 188), "closed": (12, 60), "hostile": (57, 199), "oversized": (7, 10)}
@@ -109,12 +111,20 @@ def test_oversized_rows_are_named_before_anything_is_sent(operator, checkout):
     assert all("186," in r["reason"] for r in plan["refused"])
     done = migrate(operator, path)
     assert done.code == done.json["exit_code"] == 7
-    assert done.json["archives"] == {"rows": 7, "confirmed": 5, "refused": 2, "unknown": 0, "pending": 0, "differs": 0}
+    counted = {name: count for name, count in done.json["archives"].items() if count}
+    assert counted == {"rows": 7, "confirmed": 5, "refused": 2}
     assert {o["key"] for o in done.json["odd"]} == {r["key"] for r in plan["refused"]}
     assert operator("measure", path).code == 3
     cut = operator("cut", path, "--", "true")
     assert cut.code == 3
     assert cut.json["command"] is None
+    for row in plan["refused"]:
+        assert operator("settle", path, "--row", f"{row['key']}=exclude").code == 0
+    assert operator("status").json["archives"]["excluded"] == 2
+    assert operator("verify", path).code == 3, "the excluded archives are not in MC, and verify says so"
+    assert migrate(operator, path).code == 0
+    landed = operator("cut", path, "--", "true")
+    assert landed.code == 0, landed.out
 
 
 def test_rows_of_several_writers_need_an_owner(operator, checkout):
@@ -142,6 +152,11 @@ def test_a_plan_is_run_exactly_or_not_at_all(operator, checkout, tmp_path):
     assert done.code == 0, done.err
     receipt = json.loads(Path(done.json["receipt"]).read_text())
     assert receipt["plan"]["acknowledged"] is True
+    bare = operator("migrate", path, "--plan", plan)
+    assert bare.code == 0, "the plan itself says how: no flag has to be repeated"
+    against = operator("migrate", path, "--plan", plan, "--telemetry", "leave")
+    assert against.code == 2
+    assert "contradicts the plan" in against.err
     plan.write_text(plan.read_text().replace('"marks":24', '"marks":23'))
     assert migrate(operator, path, "--plan", plan).code == 2
 
@@ -249,3 +264,62 @@ def test_status_and_receipts_tell_where_a_run_stands(operator, checkout):
     assert shown.code == 0
     assert shown.json["number"] == 1
     assert len(shown.json["id_map"]) == 5
+
+
+def test_each_writers_rows_are_saved_verified_and_marked_under_its_own_identity(tmp_path, checkout):
+    with embedded_memory_core(
+        tmp_path / "seats", tokens={"ada": "token-ada", "vega": "token-vega", "tool": "t"}
+    ) as core:
+        operator = Operator(tmp_path, core.url, "t")
+        operator.environ |= {"ADA": "token-ada", "VEGA": "token-vega"}
+        path = checkout("closed")
+        config = tmp_path / "nl-cutover.toml"
+        seats = {"neo-opus-ada": "ADA", "claude-😀": "VEGA", "агент-7": "VEGA", "seat_1": "ADA"}
+        lines = "".join(f'"{writer}" = "{slot}"\n' for writer, slot in seats.items())
+        config.write_text("[identities]\n" + lines)
+        partly = operator("migrate", path, "--telemetry", "admit")
+        assert partly.code == 7
+        assert {o["reason"].split(":")[0] for o in partly.json["odd"]} == {"no-credential"}
+        assert partly.json["archives"]["refused"] == 2
+        config.write_text("[identities]\n" + lines + '"neo-gemini-lin" = "ADA"\n"neo-gpt-grace" = "VEGA"\n')
+        done = operator("migrate", path, "--telemetry", "admit")
+        assert done.code == 0, done.out
+        assert done.json["custodians"] == ["ada", "vega"]
+        owners = Counter(
+            (n["properties"]["originWriter"]["agentId"], n["properties"]["custodian"])
+            for n in graph_rows(core, "nl-transaction-archive")
+        )
+        assert all(
+            {"ADA": "ada", "VEGA": "vega"}[(seats | {"neo-gemini-lin": "ADA", "neo-gpt-grace": "VEGA"})[w]] == c
+            for w, c in owners
+        )
+        assert operator("verify", path).code == 0
+        assert operator("cut", path, "--", "true").code == 0
+        del operator.environ["VEGA"]
+        missing = operator("verify", path)
+        assert missing.code == 6
+        assert "VEGA" in missing.err
+        operator.environ["VEGA"] = "token-ada"
+        wrong = operator("verify", path)
+        assert wrong.code == 8, "not-found under the wrong identity is a difference to look at, never an absence"
+
+
+def test_a_verification_that_found_a_difference_forbids_the_cut(operator, checkout, tmp_path):
+    with embedded_memory_core(tmp_path / "own", tokens={"neo-operator": "t-2"}) as core:
+        own = Operator(tmp_path, core.url, "t-2")
+        path = checkout("closed")
+        assert migrate(own, path).code == 0
+        core.stop()
+        with sqlite3.connect(core.db) as graph:
+            graph.execute(
+                "UPDATE Nodes SET data = json_set(data, '$.properties.appSessionId', 'another') WHERE id = "
+                "(SELECT min(id) FROM Nodes WHERE id LIKE 'nl-transaction-archive:%')"
+            )
+        graph.close()
+        core.restart()
+        verified = own("verify", path)
+        assert verified.code == 8
+        assert verified.json["differences"][0]["what"] == 'differs at $["appSessionId"]'
+        cut = own("cut", path, "--", "true")
+        assert cut.code == 3
+        assert "proved nothing" in cut.err

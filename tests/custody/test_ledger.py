@@ -154,7 +154,9 @@ def test_a_ledger_of_another_program_or_a_newer_version_is_not_touched(tmp_path)
     opened(tmp_path).__exit__()
     path = tmp_path / "custody" / LEDGER
     connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('ledger', 'm999', 'x')")
+    connection.execute(
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('ledger', 'm999', 'x')"
+    )
     connection.commit()
     connection.close()
     with pytest.raises(CustodyError, match="newer"):
@@ -214,3 +216,19 @@ def test_rows_that_the_host_took_back_before_they_were_sent_are_forgotten(tmp_pa
         ledger.add_archives([entry("stays")])
         ledger.drop_vanished()
         assert states_of(ledger) == {"stays": "pending", "sent": "intended"}
+
+
+def test_what_a_plan_refused_follows_the_next_plan_and_what_was_sent_does_not(tmp_path):
+    with opened(tmp_path) as ledger:
+        ledger.add_archives([entry("a", refusal="no slot"), entry("b")])
+        ledger.add_actions([ActionEntry("x", "d", "s1", refusal="too large")])
+        ledger.commit(move_archive(2, "intended"))
+        ledger.add_archives([entry("a", identity="SLOT", call_digest="c"), entry("b", refusal="late")])
+        ledger.add_actions([ActionEntry("x", "d", "s1")])
+        assert states_of(ledger) == {"a": "pending", "b": "intended"}
+        assert states_of(ledger, "actions") == {"x": "pending"}
+        assert ledger.read("SELECT identity, call_digest, reason, refused_by FROM archives WHERE id = 1") == [
+            ("SLOT", "c", "", "")
+        ]
+        ledger.add_archives([entry("a", refusal="no slot again")])
+        assert states_of(ledger)["a"] == "refused"

@@ -45,7 +45,9 @@ def test_a_lost_or_foreign_receipt_is_found_out(custody):
         receipts.chain(custody)
 
 
-@pytest.mark.parametrize("tear", [lambda b: b[:-5], lambda b: b"", lambda b: b + b" ", lambda b: b.replace(b":", b": ")])
+@pytest.mark.parametrize(
+    "tear", [lambda b: b[:-5], lambda b: b"", lambda b: b + b" ", lambda b: b.replace(b":", b": ")]
+)
 def test_a_torn_or_reprinted_receipt_is_no_receipt(custody, tear):
     path = receipts.chain(custody)[2].path
     path.write_bytes(tear(path.read_bytes()))

@@ -40,7 +40,9 @@ class Watched(httpx.HTTPTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if b"save_nl_transaction" in request.read()[:200]:
-            request.extensions["trace"] = lambda event, _: event == "http11.send_request_body.complete" and reached("after send")
+            request.extensions["trace"] = lambda event, _: (
+                event == "http11.send_request_body.complete" and reached("after send")
+            )
         return super().handle_request(request)
 
 

@@ -1,0 +1,33 @@
+"""One session an identity, for one thread: MC makes an archive private to the bearer that saved it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .operations import Operations
+from .session import Session
+
+
+class Sessions:
+    """Opens the session of a credential slot when it is first needed; "" is the default token."""
+
+    def __init__(self, factories: Mapping[str, Callable[[], Session]]) -> None:
+        self._factories = factories
+        self._open: dict[str, Session] = {}
+
+    def __enter__(self) -> Sessions:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session in self._open.values():
+            session.close()
+
+    def operations(self, identity: str) -> Operations:
+        """The four operations under an identity. Raises KeyError for a slot that nobody named."""
+        if identity not in self._open:
+            self._open[identity] = self._factories[identity]()
+        return Operations(self._open[identity])
+
+    @property
+    def refused_server_requests(self) -> int:
+        return sum(session.refused_server_requests for session in self._open.values())
