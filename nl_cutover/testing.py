@@ -56,11 +56,18 @@ class EmbeddedMemoryCore:
     """The reference Memory Core as a process of its own, on loopback.
 
     `db` is its graph (`<directory>/sqlite/...`, so the healthcheck's data root is the directory); `tokens` maps names
-    to tokens in identity mode and is empty in local-bearer mode; `token` is the only or first token.
+    to tokens in identity mode and is empty in local-bearer mode; `token` is the only or first token; `shape` says as
+    which server it answers.
     """
 
     def __init__(
-        self, directory: Path, tokens: str | Mapping[str, str], plane_id: str, port: int, busy_timeout_ms: int
+        self,
+        directory: Path,
+        tokens: str | Mapping[str, str],
+        plane_id: str,
+        port: int,
+        busy_timeout_ms: int,
+        shape: str = "final",
     ) -> None:
         self.directory = directory
         self.db = directory / "sqlite" / "memory-core-graph.sqlite"
@@ -68,6 +75,7 @@ class EmbeddedMemoryCore:
         self.token = tokens if isinstance(tokens, str) else next(iter(tokens.values()))
         self.plane_id = plane_id
         self.port = port
+        self.shape = shape
         self._busy_timeout_ms = busy_timeout_ms
         lines = [f"{name}={token}" for name, token in self.tokens.items()] or [self.token]
         directory.mkdir(parents=True, exist_ok=True)
@@ -101,6 +109,7 @@ class EmbeddedMemoryCore:
         command = [sys.executable, "-m", "nl_cutover", "mc", "serve", "--port", str(self.port)]
         command += ["--db", str(self.db), "--token-file", str(self._token_file), "--plane-id", self.plane_id]
         command += ["--data-root", str(self.directory), "--busy-timeout-ms", str(self._busy_timeout_ms)]
+        command += ["--shape", self.shape]
         # The package may run from a checkout that is not installed.
         paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -132,13 +141,15 @@ def embedded_memory_core(
     plane_id: str = PLANE_ID,
     port: int = 0,
     busy_timeout_ms: int = 5_000,
+    shape: str = "final",
 ) -> Iterator[EmbeddedMemoryCore]:
     """Run a Memory Core whose graph, token file and log lie in `directory`; it is stopped at the end.
 
-    `tokens`: one token (local-bearer mode) or name -> token (identities). Raises UnreachableError when it does not
+    `tokens`: one token (local-bearer mode) or name -> token (identities). `shape`: final, or the commit of an older
+    server: 744201e5, 902ddd4d. Raises UnreachableError when it does not
     start, which includes the missing extra `nl-cutover[memory-core]`.
     """
-    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms)
+    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape)
     try:
         yield core
     finally:

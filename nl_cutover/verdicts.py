@@ -116,7 +116,6 @@ Delivery = Delivered | Refused | NotSent | Unknown
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed", tag_field="comparison"):
     """What MC returned equals the source row; `bytes_equal` tells byte from canonical equality."""
 
-    digest: str
     bytes_equal: bool
 
 

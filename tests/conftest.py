@@ -34,6 +34,10 @@ def pytest_runtest_makereport(item, call):
         report.longrepr = f"skipped in CI: {report.longrepr}"
 
 
+def pytest_addoption(parser):
+    parser.addoption("--shape", default="final", help="the shape in which the embedded Memory Core answers")
+
+
 class Done(msgspec.Struct):
     """What a command left: its exit code and both streams."""
 
@@ -81,9 +85,11 @@ class Operator:
 
 
 @pytest.fixture(scope="session")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMemoryCore]:
+def core(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMemoryCore]:
     """One Memory Core for all tests that only add to it."""
-    with embedded_memory_core(tmp_path_factory.mktemp("core"), tokens=TOKENS) as running:
+    shape = request.config.getoption("--shape")
+    options = {} if shape == "final" else {"shape": shape}
+    with embedded_memory_core(tmp_path_factory.mktemp("core"), tokens=TOKENS, **options) as running:
         yield running
 
 

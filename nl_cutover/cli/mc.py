@@ -10,6 +10,7 @@ import typer
 
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
 from ..errors import CredentialsError, UsageError
+from ..memory_core.shapes import ShapeName
 from ..verdicts import ExitCode
 from .common import Format, FormatOption, complain, finish, say
 
@@ -40,6 +41,7 @@ def serve(
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A Host that is let in beside localhost; repeatable.")
     ] = None,
+    shape: Annotated[ShapeName, typer.Option(help="Answer as the server of that commit does.")] = ShapeName.FINAL,
     busy_timeout_ms: Annotated[int, typer.Option(hidden=True)] = 5_000,
 ) -> None:
     """Serve the reference Memory Core at /mc/mcp until SIGTERM or Ctrl-C."""
@@ -56,6 +58,7 @@ def serve(
         plane_id=plane_id,
         allowed_hosts=tuple(allowed_host or ()),
         busy_timeout_ms=busy_timeout_ms,
+        shape=shape,
     )
     server.serve(settings, lambda url: say(f"listening on {url}\n"))
 
@@ -66,6 +69,7 @@ def conformance(
     token_env: Annotated[
         str, typer.Option(help="Environment slot of the bearer token.", metavar="NAME")
     ] = DEFAULT_TOKEN_ENV,
+    shape: Annotated[ShapeName, typer.Option(help="Expect what the server of that commit answers.")] = ShapeName.FINAL,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Compare a Memory Core with the observed contract, case by case.
@@ -78,7 +82,7 @@ def conformance(
     if not token:
         raise CredentialsError(f"{token_env} holds no token", f"put the bearer token into {token_env}")
     complain(checks.NOTICE + "\n")
-    report = checks.Report.of(url, list(checks.run(url, token, checks.load_cases())))
+    report = checks.Report.of(url, list(checks.run(url, token, checks.load_cases(shape))), shape)
     finish(report, _document(report, everything=format is Format.TABLE), format)
 
 
@@ -92,7 +96,12 @@ def _document(report: Report, *, everything: bool) -> Document:
         verdict=report.verdict,
         exit_code=report.exit_code,
         meaning=ExitCode(report.exit_code).meaning,
-        facts=[("url", report.url), ("cases", str(len(report.findings))), ("agree", str(report.agreed))],
+        facts=[
+            ("url", report.url),
+            ("shape", report.shape),
+            ("cases", str(len(report.findings))),
+            ("agree", str(report.agreed)),
+        ],
         tables=[Table("", ["case", "verdict", "detail"], rows)],
         notes=[],
         next_steps=[],

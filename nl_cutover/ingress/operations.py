@@ -23,7 +23,11 @@ class Operations:
         return self._call(SAVE, arguments, _saved)
 
     def get(self, archive_id: str) -> Delivery:
-        """Delivered with `status` found | not-found | unavailable. Older servers answer null: not-found."""
+        """Delivered with `status` found | not-found | unavailable.
+
+        Older servers answer null for an archive that is absent, private or unreadable: that tells nothing, and is
+        `unavailable` here.
+        """
         return self._call(GET, _archive(archive_id), _got)
 
     def mark(self, archive_id: str) -> Delivery:
@@ -57,7 +61,7 @@ def _saved(result: Any) -> Delivery | dict[str, Any]:
 
 def _got(result: Any) -> Delivery | dict[str, Any]:
     if result is None:
-        return {"status": "not-found"}
+        return {"status": "unavailable"}
     if isinstance(result, dict):
         if result.get("status") in ("found", "not-found", "unavailable"):
             return result

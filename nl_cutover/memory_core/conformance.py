@@ -1,5 +1,7 @@
 """Runs the cases of `checks/conformance.json` against a Memory Core: the reference, or a real one.
 
+`checks/conformance-SHAPE.json` holds by a case's name what an older server answers instead.
+
 A case is one request and what is expected of its answer. Requests: `tool` with `arguments` (left out: no such key),
 `rpc` (a JSON-RPC request without id), `notification`, `batch`, `raw` (body text), or none for GET and DELETE; `token`
 and `session` say which of those is sent, `headers` overrides (null removes one), `outside` posts beside the ingress'
@@ -26,6 +28,7 @@ from ..errors import CredentialsError, UnreachableError
 from ..resources import resource
 from ..verdicts import ExitCode
 from .jsontext import parse, stringify
+from .shapes import ShapeName
 
 NOTICE = (
     "The cases save archives and admit telemetry. No operation deletes either: "
@@ -78,6 +81,10 @@ class _Document(msgspec.Struct, frozen=True):
     cases: list[Case]
 
 
+class _Variant(msgspec.Struct, frozen=True):
+    expect: dict[str, Expectation]
+
+
 class Verdict(StrEnum):
     AGREES = "agrees"
     AGREES_OTHERWISE = "agrees otherwise"  # an answer that real servers give under other settings
@@ -98,24 +105,32 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = "nl-cutover/conformance/1"
     url: str
+    shape: str
     verdict: str
     exit_code: int
     findings: list[Finding]
 
     @classmethod
-    def of(cls, url: str, findings: list[Finding]) -> Report:
+    def of(cls, url: str, findings: list[Finding], shape: ShapeName = ShapeName.FINAL) -> Report:
         code = exit_code(findings)
         verdict = Verdict.DIFFERS if code else Verdict.AGREES
-        return cls(url=url, verdict=str(verdict), exit_code=int(code), findings=findings)
+        return cls(url=url, shape=shape, verdict=str(verdict), exit_code=int(code), findings=findings)
 
     @property
     def agreed(self) -> int:
         return sum(finding.verdict in (Verdict.AGREES, Verdict.AGREES_OTHERWISE) for finding in self.findings)
 
 
-def load_cases() -> list[Case]:
+def load_cases(shape: ShapeName = ShapeName.FINAL) -> list[Case]:
     """The packaged cases, in the order in which they must run."""
-    return msgspec.json.decode(resource("checks", "conformance.json").read_bytes(), type=_Document).cases
+    cases = msgspec.json.decode(resource("checks", "conformance.json").read_bytes(), type=_Document).cases
+    expect = {} if shape is ShapeName.FINAL else otherwise(shape)
+    return [msgspec.structs.replace(case, expect=expect.get(case.name, case.expect)) for case in cases]
+
+
+def otherwise(shape: ShapeName) -> dict[str, Expectation]:
+    """By a case's name: what a server of an older shape answers where it differs from the final one."""
+    return msgspec.json.decode(resource("checks", f"conformance-{shape}.json").read_bytes(), type=_Variant).expect
 
 
 def exit_code(findings: list[Finding]) -> ExitCode:
@@ -272,7 +287,9 @@ class _Conversation:
             self._match({**frame, "result": {"content": content, "isError": True}}, message, "message")
         elif expect.structured is not msgspec.UNSET:
             result = message.get("result", {}) if isinstance(message, dict) else {}
-            content = [{"type": "text", "text": stringify(result.get("structuredContent"), pretty=True)}]
+            told = result.get("structuredContent")
+            told = None if told == {"result": None} else told  # structured content is an object, text need not be
+            content = [{"type": "text", "text": stringify(told, pretty=True)}]
             wanted_result = {"content": content, "structuredContent": expect.structured, "isError": False}
             self._match({**frame, "result": wanted_result}, message, "message")
         elif isinstance(expect.tools, dict):

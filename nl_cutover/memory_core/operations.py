@@ -15,6 +15,7 @@ from ..contract import javascript, wire
 from .auth import Identity
 from .graph import Graph, Node
 from .jsontext import stringify
+from .shapes import Shape
 from .surface import Tool
 from .validation import ArgumentError, refuse_identity, validate
 
@@ -63,7 +64,7 @@ def _unavailable(failure: sqlite3.Error | RecursionError) -> str:
 
 
 class Operations:
-    """Executes tool calls. `clock`: ms since epoch; `new_id`: a fresh UUID."""
+    """Executes tool calls. `clock`: ms since epoch; `new_id`: a fresh UUID; `shape`: as which server it answers."""
 
     def __init__(
         self,
@@ -73,12 +74,14 @@ class Operations:
         *,
         clock: Callable[[], int],
         new_id: Callable[[], str],
+        shape: Shape = Shape(),  # noqa: B008 - immutable
     ) -> None:
         self._graph = graph
         self._tools = tools
         self._plane = plane
         self._clock = clock
         self._new_id = new_id
+        self._shape = shape
         self._handlers: dict[str, Callable[[Any, Identity], Result]] = {
             wire.SAVE: self._save,
             wire.GET: self._get,
@@ -94,8 +97,9 @@ class Operations:
             return Answer(f'Error executing {name}: Tool "{name}" not found or not implemented.')
         try:
             refuse_identity(arguments)
-            result = handler(validate(tool.input_schema, arguments), caller)
-            return Answer(stringify(result, pretty=True), stringify(result))
+            result = self._shape.answer(name, handler(validate(tool.input_schema, arguments), caller))
+            structured = {"result": None} if result is None else result  # MCP takes an object alone
+            return Answer(stringify(result, pretty=True), stringify(structured))
         except ArgumentError as failure:
             return Answer(f"Error executing {name}: {failure}")
         except RecursionError:
@@ -113,12 +117,11 @@ class Operations:
         name = arguments.get("name")
         stored = {
             "archiveId": archive_id,
-            "sourceTxId": transaction.get("txId"),
-            "name": javascript.trim(name or "") or None,
+            "sourceTxId": transaction.get(self._shape.transaction_id),
+            "name": (javascript.trim(name or "") or None) if self._shape.trims_names else name,
             "appSessionId": arguments.get("appSessionId"),
             "originWriter": writer,
-            "custodian": caller.user,
-            "custodySource": caller.source,
+            **({"custodian": caller.user, "custodySource": caller.source} if self._shape.has_custody else {}),
             "committedAt": _finite(transaction.get("committedAt")),
             "archivedAt": now,
             "ops": ops,
@@ -150,16 +153,7 @@ class Operations:
             return {"status": "unavailable", "reason": _unavailable(failure)}
         if node is None:
             return {"status": "not-found"}
-        stored = node["properties"]
-        before = ("archiveId", "name", "sourceTxId", "appSessionId", "originWriter", "custodian")
-        ops = stored.get("ops")
-        return {
-            "status": "found",
-            **{key: stored.get(key) for key in (*before, "committedAt", "archivedAt")},
-            "ops": ops if isinstance(ops, list) else [],
-            "replayCount": stored.get("replayCount") or 0,
-            "lastReplayedAt": stored.get("lastReplayedAt"),
-        }
+        return {"status": "found", **_record(node["properties"])}
 
     def _mark(self, arguments: Any, caller: Identity) -> Result:
         archive_id = arguments["archiveId"]
@@ -175,9 +169,11 @@ class Operations:
             return {"updated": False, "status": "not-found"}
         stored, now = node["properties"], self._clock()
         counted = {"replayCount": (stored.get("replayCount") or 0) + 1, "lastReplayedAt": now}
-        # The first mark names an unnamed archive: upsert writes this name, and no property overrides it here.
+        # The first mark names an unnamed archive: upsert writes this name, and no property overrides it here. Older
+        # servers write the whole record back, null name and all.
         name = archive_id if stored.get("name") is None else stored["name"]
-        self._graph.upsert(node["id"], ARCHIVE, name, now, counted, user=caller.user)
+        kept = {} if self._shape.names_at_mark else {k: v for k, v in _record(stored).items() if k in stored}
+        self._graph.upsert(node["id"], ARCHIVE, name, now, {**kept, **counted}, user=caller.user)
         return {"updated": True, **counted}
 
     def _admit(self, arguments: Any, caller: Identity) -> Result:
@@ -222,6 +218,17 @@ class Operations:
             "plane": {"id": self._plane.id, "dataRoot": self._plane.data_root},
             "server": {"name": "neo-memory-core", "version": __version__},
         }
+
+
+def _record(stored: dict[str, Any]) -> Result:
+    before = ("archiveId", "name", "sourceTxId", "appSessionId", "originWriter", "custodian")
+    ops = stored.get("ops")
+    return {
+        **{key: stored.get(key) for key in (*before, "committedAt", "archivedAt")},
+        "ops": ops if isinstance(ops, list) else [],
+        "replayCount": stored.get("replayCount") or 0,
+        "lastReplayedAt": stored.get("lastReplayedAt"),
+    }
 
 
 def _origin_writer(transaction: dict[str, Any], first: Any) -> dict[str, Any] | None:

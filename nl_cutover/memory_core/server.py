@@ -31,6 +31,7 @@ from .graph import BUSY_TIMEOUT_MS, open_graph
 from .jsontext import stringify
 from .operations import Operations, Plane
 from .responses import KEEP_ALIVE_S
+from .shapes import ShapeName, load_shape
 from .surface import derive_tools, load_document
 
 _SHUTDOWN_S = 3  # seconds that open streams are given after SIGTERM
@@ -56,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
     plane_id: str = PLANE_ID
     allowed_hosts: tuple[str, ...] = ()
     busy_timeout_ms: int = BUSY_TIMEOUT_MS
+    shape: ShapeName = ShapeName.FINAL
     clock: Callable[[], int] = system_clock
     new_id: Callable[[], str] = random_id
 
@@ -76,9 +78,10 @@ def serve(settings: Settings, on_listening: Callable[[str], None]) -> None:
         with _bind(settings.host, settings.port) as listener:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             url = f"http://{host}:{listener.getsockname()[1]}{PATH}"
-            tools = derive_tools(load_document())
+            shape = load_shape(settings.shape)
+            tools = derive_tools(shape.surface(load_document()))
             plane = Plane(settings.plane_id, settings.data_root)
-            operations = Operations(graph, tools, plane, clock=settings.clock, new_id=settings.new_id)
+            operations = Operations(graph, tools, plane, clock=settings.clock, new_id=settings.new_id, shape=shape)
             asyncio.run(
                 _serve(
                     operations,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..contract.archives import compare, save_call
+from ..contract.archives import compare, save_arguments
 from ..contract.rows import ARCHIVES, Row
 from ..custody.journal import Change
 from ..custody.ledger import ArchiveWork, Ledger, move_archive, set_archive
@@ -52,14 +52,10 @@ class ArchiveRoad:
         self._ledger.commit(*carried, *changes)
 
     def _save(self, work: ArchiveWork, row: Row) -> str | None:
-        call = save_call(row)
-        if isinstance(call, Refused):
-            self._carried.append(move_archive(work.id, "refused", reason=call.reason, refused_by="plan"))
-            return None
         self._barrier("before intent")
         self._commit(move_archive(work.id, "intended", intended_at=self._ledger.now()))
         self._barrier("after intent")
-        outcome = self._operations(work.identity).save(call.arguments)
+        outcome = self._operations(work.identity).save(save_arguments(row))
         self._barrier("after answer")
         self.sent += 1
         match outcome:

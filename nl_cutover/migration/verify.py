@@ -84,8 +84,9 @@ def verify(
             outcome = sessions.operations(entry.identity).get(entry.new)
             if isinstance(outcome, NotSent):
                 raise error_of(outcome, url)
-            if not isinstance(outcome, Delivered):
-                differences.append(Difference(key, entry.new, f"could not be read: {outcome.reason}"))
+            if not isinstance(outcome, Delivered) or outcome.result["status"] == "unavailable":
+                why = "MC could not say" if isinstance(outcome, Delivered) else outcome.reason
+                differences.append(Difference(key, entry.new, f"could not be read: {why}"))
                 continue
             checked += 1
             if outcome.result["status"] != "found":

@@ -95,3 +95,17 @@ def test_node_computes_the_same_canonical_form(batch):
     texts = [json.dumps(v) for v in batch]
     done = subprocess.run([NODE, "-e", program], input=json.dumps(texts), capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [js.canonical(v) for v in batch]
+
+
+@given(values, values)
+def test_printing_with_sorted_keys_never_takes_two_values_for_one(left, right):
+    """The fast comparison of a read-back: equal texts of parsed values are equal canonical forms."""
+    a, b = js.parse(js.canonical(left)), js.parse(js.canonical(right))
+    if json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True):
+        assert js.canonical(a) == js.canonical(b)
+
+
+def test_true_is_not_one_and_minus_zero_is_zero():
+    one, true, zero, minus = js.parse("1"), js.parse("true"), js.parse("0"), js.parse("-0")
+    assert json.dumps(one) != json.dumps(true)
+    assert js.canonical(zero) == js.canonical(minus)
