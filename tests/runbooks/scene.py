@@ -29,6 +29,9 @@ STORE = Path(".neo-ai-data/sqlite/memory-core-graph.sqlite")
 _LIMIT_S = 60
 
 
+_HEARTBEAT = re.compile(r"^\w+: \d+ of \d+, \d+/s, about \d+ s left\n", re.MULTILINE)  # comes on a slow machine alone
+
+
 class Scene:
     """One folder of checkouts beside one Memory Core. What happens to them is in `changes`."""
 
@@ -82,7 +85,7 @@ class Scene:
             check=False,
         )
         self._last = done.returncode
-        return done.stdout.decode("utf-8", "backslashreplace")
+        return _HEARTBEAT.sub("", done.stdout.decode("utf-8", "backslashreplace"))
 
     def quietly(self, *arguments: str, expect: int = 0) -> None:
         """Run a verb that the paper does not show."""
