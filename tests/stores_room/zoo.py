@@ -22,6 +22,9 @@ from nl_cutover.stores.measurement import Options, measure
 from nl_cutover.stores.report import Report, StoreReport
 from nl_cutover.stores.tables import Accounts
 
+INITIAL = "pid:[4026531836]"
+SEES_ALL = os.geteuid() == 0 and os.path.lexists("/proc/self/ns/pid") and os.readlink("/proc/self/ns/pid") == INITIAL
+
 T = TypeVar("T")
 NOW = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
 MS = 1_780_000_000_000
@@ -37,7 +40,7 @@ INSERT_ACTION = (
 )
 INSERT_ARCHIVE = (
     f"INSERT INTO {ARCHIVES} (archive_id, source_tx_id, origin_writer, committed_at, archived_at, ops) "
-    f"VALUES (?, 'tx', '{{\"agentId\":\"neo\",\"sessionId\":\"s\"}}', {MS}, {MS}, '[{{}}]')"
+    f'VALUES (?, \'tx\', \'{{"agentId":"neo","sessionId":"s"}}\', {MS}, {MS}, \'[{{}}]\')'
 )
 
 _WRITER = """
@@ -121,8 +124,8 @@ def plant(path: Path, *, archives: int = 0, actions: int = 0, wal: bool = True, 
         if tables:
             for sql in (*DDL.values(), *INDICES):
                 connection.execute(sql)
-        connection.executemany(INSERT_ARCHIVE, [(f"a{n:05}",) for n in range(archives)])
-        connection.executemany(INSERT_ACTION, [(f"l{n:05}",) for n in range(actions)])
+            connection.executemany(INSERT_ARCHIVE, [(f"a{n:05}",) for n in range(archives)])
+            connection.executemany(INSERT_ACTION, [(f"l{n:05}",) for n in range(actions)])
         connection.execute("COMMIT")
     return path
 
@@ -150,7 +153,9 @@ def folder(root: Path) -> dict[str, object]:
     return found
 
 
-def checkouts(*paths: Path, home: Path | None = None, environ: Mapping[str, str] | None = None, **more: Any) -> list[Checkout]:
+def checkouts(
+    *paths: Path, home: Path | None = None, environ: Mapping[str, str] | None = None, **more: Any
+) -> list[Checkout]:
     return discover(list(paths), environ=environ or {}, home=home or Path("/nonexistent"), **more)
 
 
@@ -159,7 +164,7 @@ def report(
     environ: Mapping[str, str] | None = None,
     accounts: Accounts | None = None,
     options: Options | None = None,
-    **more: Any,
+    **more: Any,  # of `discover`
 ) -> Report:
     """Measure these paths; the folder of each must be as it was."""
     return measure(
