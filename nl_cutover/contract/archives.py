@@ -73,11 +73,12 @@ def _save_call(row: Row) -> SaveCall | Refused:
 def save_arguments(row: Row) -> bytes:
     """The arguments of the call for a row that `save_call` found fit, `ops` and `originWriter` verbatim."""
     tx_id, committed = json_text(required_text(row, "source_tx_id")), json_number(number(row, "committed_at"))
+    # The first servers do not trim the name, later ones do: trimmed here, all of them keep the same.
     # The first servers read `id`, later ones `txId`; each passes over the other (neo@902ddd4d).
     return (
         f'{{"transaction":{{"txId":{tx_id},"id":{tx_id},"status":"committed","committedAt":{committed},'
         f'"originWriter":{required_text(row, "origin_writer")},"ops":{required_text(row, "ops")}}},'
-        f'"appSessionId":{json_text(text(row, "app_session_id"))},"name":{json_text(text(row, "name"))}}}'
+        f'"appSessionId":{json_text(text(row, "app_session_id"))},"name":{json_text(_stored_name(text(row, "name")))}}}'
     ).encode()
 
 

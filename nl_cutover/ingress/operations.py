@@ -74,10 +74,10 @@ def _marked(result: Any) -> Delivery | dict[str, Any]:
     if isinstance(result, dict):
         if result.get("updated") is True:
             return result
-        if result.get("updated") is False and result.get("status") != "unavailable":
-            return Refused(clip(result.get("status")) or "not updated")
-        if result.get("updated") is False:
-            return Unknown(f"the mark may be half applied: {clip(result.get('reason'))}")
+        if result.get("updated") is False and result.get("status") == "not-found":
+            return Refused("not-found")
+        if result.get("updated") is False:  # the store failed; older servers do not say so
+            return Unknown(f"the mark may be half applied: {clip(result.get('reason'))}".rstrip(": "))
     return Unknown("the server answered a mark without `updated`")
 
 

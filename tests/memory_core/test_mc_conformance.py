@@ -27,6 +27,7 @@ def test_with_identities_only_the_listed_alternatives_differ(seats: EmbeddedMemo
         "get found",
         "get found (nulls)",
         "get found (bare)",
+        "get found (another id beside txId)",
         "get after 2 marks",
         "get name=null archive after mark",
     }
