@@ -12,8 +12,7 @@ def m001_journal_of_a_run(db: Database) -> None:
         CREATE TABLE run (
             one INTEGER PRIMARY KEY CHECK (one = 1),
             id TEXT NOT NULL, created_at INTEGER NOT NULL, tool_version TEXT NOT NULL,
-            url TEXT NOT NULL, plane_id TEXT, data_root TEXT, owner TEXT, plan_digest TEXT,
-            clock_offset_ms INTEGER NOT NULL DEFAULT 0
+            url TEXT NOT NULL, plane_id TEXT, data_root TEXT, owner TEXT, plan_digest TEXT
         ) STRICT
         """
     )
@@ -25,9 +24,9 @@ def m001_journal_of_a_run(db: Database) -> None:
             state TEXT NOT NULL CHECK (state IN
                 ('pending', 'intended', 'delivered', 'confirmed', 'refused', 'unknown', 'differs', 'excluded')),
             reason TEXT NOT NULL DEFAULT '', refused_by TEXT NOT NULL DEFAULT '',
-            source_tx_id TEXT, call_digest TEXT, writer TEXT, identity TEXT, named INTEGER NOT NULL DEFAULT 1,
+            source_tx_id TEXT, call_digest TEXT, identity TEXT NOT NULL DEFAULT '', host_facts TEXT NOT NULL DEFAULT '{}',
             archive_id TEXT, custodian TEXT, bytes_equal INTEGER,
-            intended_at INTEGER, delivered_at INTEGER, confirmed_at INTEGER,
+            intended_at INTEGER, given_up_at INTEGER,
             marks_wanted INTEGER NOT NULL DEFAULT 0, marks_made INTEGER NOT NULL DEFAULT 0,
             marks_state TEXT NOT NULL DEFAULT 'idle' CHECK (marks_state IN ('idle', 'intended', 'unknown')),
             UNIQUE (key, content_digest)
@@ -35,6 +34,7 @@ def m001_journal_of_a_run(db: Database) -> None:
         """
     )
     db.execute("CREATE INDEX archives_state ON archives (state, id)")
+    db.execute("CREATE UNIQUE INDEX archives_archive_id ON archives (archive_id) WHERE archive_id IS NOT NULL")
     db.execute(
         """
         CREATE TABLE actions (
@@ -42,7 +42,7 @@ def m001_journal_of_a_run(db: Database) -> None:
             key TEXT NOT NULL, digest TEXT NOT NULL,
             state TEXT NOT NULL CHECK (state IN
                 ('pending', 'intended', 'admitted', 'refused', 'left', 'discarded', 'unknown', 'excluded')),
-            reason TEXT NOT NULL DEFAULT '', batch INTEGER,
+            reason TEXT NOT NULL DEFAULT '', batch INTEGER, token TEXT, sent_digest TEXT,
             UNIQUE (key, digest)
         ) STRICT
         """
@@ -52,7 +52,7 @@ def m001_journal_of_a_run(db: Database) -> None:
     db.execute(
         """
         CREATE TABLE origins (
-            row_table TEXT NOT NULL, row_id INTEGER NOT NULL, store TEXT NOT NULL,
+            row_table TEXT NOT NULL, row_id INTEGER NOT NULL, store TEXT NOT NULL, digest TEXT NOT NULL,
             PRIMARY KEY (row_table, row_id, store)
         ) STRICT, WITHOUT ROWID
         """
@@ -63,7 +63,8 @@ def m001_journal_of_a_run(db: Database) -> None:
             id INTEGER PRIMARY KEY,
             state TEXT NOT NULL CHECK (state IN ('intended', 'admitted', 'not-sent', 'refused', 'mixed', 'unknown')),
             size INTEGER NOT NULL, admitted INTEGER NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '',
-            intended_at INTEGER NOT NULL
+            proven INTEGER NOT NULL DEFAULT 0,
+            intended_at INTEGER NOT NULL, given_up_at INTEGER
         ) STRICT
         """
     )

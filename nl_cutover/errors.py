@@ -8,7 +8,8 @@
     ├── UnmeasurableError       a host store or a path could not be read                       4
     ├── UnreachableError        the ingress could not be reached, nothing was sent             5
     ├── CredentialsError        no token, or a token that the ingress does not take            6
-    ├── CustodyError            the ledger or a receipt: torn, foreign, locked, full           1
+    ├── DifferenceError         what MC gives back is not what was saved                       8
+    ├── CustodyError            the ledger or a receipt: missing, torn, foreign, full           4
     └── InterruptedRunError     Ctrl-C or SIGTERM; the same command resumes                  130
 
 The number is the exit code (`verdicts.ExitCode`). Anything that is not a CutoverError is a fault of this program.
@@ -58,8 +59,12 @@ class CredentialsError(CutoverError):
     exit_code = ExitCode.CREDENTIALS
 
 
+class DifferenceError(CutoverError):
+    exit_code = ExitCode.DIFFERENCE
+
+
 class CustodyError(CutoverError):
-    exit_code = ExitCode.FAULT
+    exit_code = ExitCode.UNMEASURABLE
 
 
 class InterruptedRunError(CutoverError):

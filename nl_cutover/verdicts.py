@@ -88,9 +88,13 @@ class Delivered(msgspec.Struct, frozen=True, tag="delivered", tag_field="outcome
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="outcome"):
-    """The server (or this tool, before sending) said no. Final for that row."""
+    """The server (or this tool, before sending) said no. Final for that row in this run.
+
+    `proven`: the answer itself proves that nothing was stored, so that a later run may ask again.
+    """
 
     reason: str
+    proven: bool = False
 
 
 class NotSent(msgspec.Struct, frozen=True, tag="not-sent", tag_field="outcome"):

@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if arguments and arguments[0] in _TAKE_A_COMMAND and "--" in arguments:
         at = arguments.index("--")
         arguments, command = arguments[:at], arguments[at + 1 :]
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     sys.exit(_run(arguments, command))
 
 
@@ -85,10 +86,10 @@ def _run(arguments: list[str], command: list[str]) -> int:
         else ("--format=json" in arguments)
     )
     try:
-        code = typer.main.get_command(app).main(
-            args=arguments, prog_name="nl-cutover", standalone_mode=False, obj=command
-        )
-        return int(code or 0)
+        # Not through typer's main, which turns Ctrl-C into a silent exit.
+        verb = typer.main.get_command(app)
+        with verb.make_context("nl-cutover", arguments, obj=command) as context:
+            return int(verb.invoke(context) or 0)
     except CutoverError as error:
         return _explain(error.exit_code, redact(error.message), redact(error.hint), as_json)
     except typer.Exit as error:
@@ -100,10 +101,8 @@ def _run(arguments: list[str], command: list[str]) -> int:
         where = error.ctx.command_path if error.ctx else "nl-cutover"
         return _explain(ExitCode.USAGE, error.format_message(), f"see: {where} --help", as_json)
     except (KeyboardInterrupt, typer.Abort):
-        return _explain(ExitCode.INTERRUPTED, "interrupted", "the same command resumes", as_json)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.FAULT)
+        hint = "see what stands: nl-cutover measure CHECKOUT..." if command else "the same command resumes"
+        return _explain(ExitCode.INTERRUPTED, "interrupted", hint, as_json)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(last.filename)}:{last.lineno}"

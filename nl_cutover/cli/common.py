@@ -114,20 +114,27 @@ def finish(report: Any, document: Document, form: Format) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """Write to stdout; a reader that went away is no reason to fail."""
+    """Write to stdout; that it is closed, full or another character set changes no exit code."""
+    if sys.stdout is None:
+        return
+    encoding = "utf-8" if text.startswith("{") else sys.stdout.encoding or "utf-8"  # JSON is UTF-8 whatever the locale
     try:
-        sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except UnicodeEncodeError:
-        sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "ascii", "backslashreplace"))
+        sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))
         sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        if not isinstance(error, BrokenPipeError):
+            complain(f"nl-cutover: the result could not be printed: {error}\n")
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (OSError, ValueError):
+            pass
 
 
 def complain(text: str) -> None:
+    """Write to stderr, if anybody can read there."""
     try:
         sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8"))
         sys.stderr.flush()
-    except (BrokenPipeError, UnicodeEncodeError):
+    except (OSError, ValueError, AttributeError):
         pass

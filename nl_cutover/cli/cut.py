@@ -47,6 +47,9 @@ def cut(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Land: count under the lock, seal every store, run `-- COMMAND...`, count again; undo it all if anything fails."""
+    import os
+    from functools import partial
+
     from ..cut.fencing import SealRequest
     from ..cut.job import run_cut
     from ..errors import UsageError
@@ -60,6 +63,9 @@ def cut(
         raise UsageError("cut lands a command, and none is named", "nl-cutover cut CHECKOUT... -- COMMAND...")
     request_updates = updates_of(updates)
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, url=url)
+    secrets = [
+        v for slot in (settings.token_env, *settings.identities.values()) if (v := os.environ.get(slot, "").strip())
+    ]
     result = run_cut(
         command,
         custody=settings.custody,
@@ -69,6 +75,6 @@ def cut(
         hold_file=hold_file,
         max_age_ms=int(max_age * 60_000),
         clock=now_ms,
-        redact=redact,
+        redact=partial(redact, secrets=secrets),
     )
     finish(result, cut_document(result), format)

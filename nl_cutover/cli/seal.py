@@ -35,6 +35,7 @@ def seal(
     """Fence every store: inserts into both tables fail from now on. All stores or none; reversible to the byte."""
     import socket
 
+    from ..custody.directory import store_locks
     from ..cut.fencing import SealRequest
     from ..cut.sealing import seal_stores
     from ..migration.preparing import require_measured
@@ -47,7 +48,8 @@ def seal(
     report = measured(settings, expect=expect_checkouts, closed=closed)
     require_measured(report)
     request = SealRequest(settings.url, how, create_missing, int(lock_timeout * 1000))
-    result = seal_stores(report, request, host=socket.gethostname(), at=now_iso)
+    with store_locks(store.id for store in report.stores):
+        result = seal_stores(report, request, host=socket.gethostname(), at=now_iso)
     finish(result, seal_document(result), format)
 
 
@@ -64,6 +66,7 @@ def unseal(
     """Take the seals away: recorders can write again."""
     import socket
 
+    from ..custody.directory import store_locks
     from ..cut.sealing import unseal_stores
     from ..migration.preparing import require_measured
     from ..output.views import seal_document
@@ -73,5 +76,6 @@ def unseal(
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     require_measured(report)
-    result = unseal_stores(report, host=socket.gethostname(), at=now_iso, busy_timeout_ms=int(lock_timeout * 1000))
+    with store_locks(store.id for store in report.stores):
+        result = unseal_stores(report, host=socket.gethostname(), at=now_iso, busy_timeout_ms=int(lock_timeout * 1000))
     finish(result, seal_document(result), format)

@@ -7,18 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .common import (
-    Checkouts,
-    ClosedOption,
-    ConfigOption,
-    CustodyOption,
-    ExpectOption,
-    Format,
-    FormatOption,
-    Roots,
-    finish,
-)
-from .plan import LifeGapOption
+from .common import ConfigOption, CustodyOption, Format, FormatOption, finish
 
 GraphOption = Annotated[
     Path | None,
@@ -30,8 +19,6 @@ QuietOption = Annotated[
 
 
 def settle(
-    checkouts: Checkouts = None,
-    root: Roots = None,
     row: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,9 +29,6 @@ def settle(
     ] = None,
     graph: GraphOption = None,
     quiet: QuietOption = 15.0,
-    life_gap: LifeGapOption = None,
-    expect_checkouts: ExpectOption = None,
-    closed: ClosedOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -53,22 +37,18 @@ def settle(
     from ..errors import UsageError
     from ..migration.evidence import GraphFile
     from ..migration.job import settle as settle_run
-    from ..migration.lives import GAP_HOURS
     from ..output.views import settle_document
-    from .measuring import measured, now_ms
+    from .measuring import now_ms
     from .settings import load
 
     if graph is None and not row:
         raise UsageError("settle needs evidence or a decision", "--graph FILE, or --row ROW=DECISION")
-    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody)
+    settings = load(config=config, custody=custody)
     evidence = None if graph is None else GraphFile(graph)
-    report = measured(settings, expect=expect_checkouts, closed=closed)
     result = settle_run(
-        report,
         custody=settings.custody,
         evidence=evidence,
         rows=row or [],
-        life_gap_hours=GAP_HOURS if life_gap is None else life_gap,
         quiet_ms=quiet * 1000,
         clock=now_ms,
     )

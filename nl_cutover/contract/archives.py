@@ -7,7 +7,7 @@ admission: neo#16202, PR#17740 (`status: committed`, a non-empty `ops` array, an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -18,6 +18,8 @@ from .rows import Row
 from .values import json_number, json_text, number, required_text, text
 from .wire import BODY_LIMIT, ENVELOPE_BYTES, SAVE
 
+DEPTH_LIMIT = 400  # levels; a reply nests a few more, and all of it has to be walked
+MARKS_LIMIT = 10_000  # each mark is a call
 COMPARED = ("name", "sourceTxId", "appSessionId", "originWriter", "committedAt", "ops")
 
 
@@ -40,6 +42,8 @@ def save_call(row: Row) -> SaveCall | Refused:
         return _save_call(row)
     except js.NotFaithful as error:
         return Refused(str(error))
+    except RecursionError:
+        return Refused("nested too deep to be compared")
 
 
 def _save_call(row: Row) -> SaveCall | Refused:
@@ -51,6 +55,8 @@ def _save_call(row: Row) -> SaveCall | Refused:
         return Refused("invalid-transaction: ops is not a non-empty array")
     if not isinstance(writer, dict) or not (_truthy(writer.get("agentId")) and _truthy(writer.get("sessionId"))):
         return Refused("missing-origin-writer: origin_writer lacks agentId or sessionId")
+    if _depth(ops) > DEPTH_LIMIT:
+        return Refused(f"ops: nested deeper than {DEPTH_LIMIT} levels, too deep to be compared")
     if _owns_module(ops):
         return Refused("transaction-not-data-only: ops holds a `module` key, which the recorder never writes")
     raw_name = text(row, "name")
@@ -135,14 +141,25 @@ def _truthy(value: Any) -> bool:
     return isinstance(value, dict | list) or bool(value)
 
 
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """The containers of a value, level by level: no recursion, whatever the depth."""
+    level = [value]
+    while level := [v for v in level if isinstance(v, dict | list)]:
+        yield level
+        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
+
+
+def _depth(value: Any) -> int:
+    return sum(1 for _ in _levels(value))
+
+
 def _owns_module(value: Any) -> bool:
-    if isinstance(value, dict):
-        return "module" in value or any(map(_owns_module, value.values()))
-    return isinstance(value, list) and any(map(_owns_module, value))
+    return any(isinstance(v, dict) and "module" in v for level in _levels(value) for v in level)
 
 
 def _writer_name(agent_id: Any) -> str:
-    return agent_id if isinstance(agent_id, str) else js.canonical(agent_id)
+    name = agent_id if isinstance(agent_id, str) else js.canonical(agent_id)
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _replays(row: Row) -> int:
@@ -151,4 +168,6 @@ def _replays(row: Row) -> int:
         return 0
     if count < 0 or count != int(count):
         raise js.NotFaithful("replay_count is not a count")
+    if count > MARKS_LIMIT:
+        raise js.NotFaithful(f"replay_count is larger than {MARKS_LIMIT:,}, which no host ever replayed")
     return int(count)

@@ -18,6 +18,7 @@ from .rows import Row, Text
 from .values import json_number, json_text, number, required_text, text
 from .wire import ADMIT, BATCH_LIMIT, BODY_LIMIT, ENVELOPE_BYTES
 
+ADMITTED = ("sequenceId", "sessionId", "timestamp", "tool", "success", "durationMs", "appName", "targets")
 _COMPONENT_TOOL = re.compile("component|instance", re.IGNORECASE | re.ASCII)
 _TOKEN_BYTES = len('"sequenceId":"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",')
 _FRAME_BYTES = ENVELOPE_BYTES[ADMIT] + len('{"actions":[]}')
@@ -131,3 +132,8 @@ def batches(actions: Iterable[tuple[T, Action]]) -> Iterator[list[tuple[T, Actio
 def admit_arguments(actions: Iterable[tuple[str, Action]]) -> bytes:
     """The arguments of one `admit_nl_actions` call, from (token, action) pairs."""
     return ('{"actions":[' + ",".join(action.encode(token) for token, action in actions) + "]}").encode()
+
+
+def action_digest(fields: dict[str, Any]) -> str:
+    """SHA-256 of an admitted row's eight fields; an absent one is null, as MC stores it."""
+    return js.digest({name: fields.get(name) for name in ADMITTED})

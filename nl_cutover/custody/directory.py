@@ -6,6 +6,9 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import platformdirs
@@ -75,11 +78,29 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def store_locks(stores: Iterable[str]) -> Iterator[None]:
+    """One run a store on this host, whatever its custody: two at once would each send the same rows.
+
+    Raises RefusedError naming the store that another run holds.
+    """
+    folder = Path(tempfile.gettempdir()) / f"nl-cutover-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with ExitStack() as held:
+        for store in sorted(stores):
+            try:
+                lock = Lock(folder, f"{store}.lock")
+            except RefusedError as error:
+                raise RefusedError(f"store {store} is being migrated: {error.message}", error.hint) from None
+            held.callback(lock.close)
+        yield
+
+
 class Lock:
     """An exclusive lock on a custody directory, held until closed or until the process dies."""
 
-    def __init__(self, directory: Path) -> None:
-        path = directory / "lock"
+    def __init__(self, directory: Path, name: str = "lock") -> None:
+        path = directory / name
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -79,10 +79,14 @@ class Journal:
                 raise self._failed
             with self._lock:
                 self._apply(items)
-        except CustodyError as error:
-            self._failed = error
+        except BaseException as error:
+            # Whatever it was: a worker must never take a change for durable that is not.
+            failed = (
+                error if isinstance(error, CustodyError) else CustodyError(f"the ledger failed: {type(error).__name__}")
+            )
+            self._failed = failed
             for item in items:
-                item.error = error
+                item.error = failed
         finally:
             for item in items:
                 item.done.set()
@@ -95,13 +99,15 @@ class Journal:
                 if change.rows is not None and touched != change.rows:
                     raise CustodyError("the ledger refuses a step that its state machine does not know")
             self._connection.execute("COMMIT")
-        except (sqlite3.Error, CustodyError) as error:
+        except BaseException as error:
             try:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
             except sqlite3.Error:
                 pass
-            raise error if isinstance(error, CustodyError) else _custody_error(error) from error
+            if isinstance(error, sqlite3.Error):
+                raise _custody_error(error) from error
+            raise
 
 
 def _custody_error(error: sqlite3.Error) -> CustodyError:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -18,9 +19,15 @@ from .. import __version__
 from ..errors import CustodyError, RefusedError
 from ..resources import resource
 from . import directory as custody
+from .entries import ActionEntry, ActionWork, ArchiveEntry, ArchiveWork, action_changes, archive_changes
 from .journal import Change, Journal
 from .states import ACTION_MOVES, ARCHIVE_MOVES
 
+OPEN_ARCHIVES = "(a.state IN ('pending', 'delivered') OR a.state = 'confirmed' AND a.marks_made < a.marks_wanted AND a.marks_state = 'idle')"
+_HELD = (
+    "JOIN origins o ON o.row_table = '{0}' AND o.row_id = a.id AND o.store = (SELECT min(store) FROM origins WHERE "
+    "row_table = '{0}' AND row_id = a.id AND store IN (SELECT value FROM json_each(?)))"
+)
 APPLICATION_ID = 0x4E4C4355  # "NLCU"
 _PAGE = 500
 
@@ -35,53 +42,6 @@ class RunFacts(msgspec.Struct, frozen=True):
     data_root: str | None
     owner: str | None
     plan_digest: str | None = None
-    clock_offset_ms: int = 0  # MC's clock minus ours, as its Date header said
-
-
-class ArchiveEntry(msgspec.Struct, frozen=True):
-    """An archive row as it enters the ledger; `refusal` is the plan's reason not to send it."""
-
-    key: str
-    content_digest: str
-    digest: str
-    store: str
-    source_tx_id: str = ""
-    call_digest: str = ""
-    writer: str = ""
-    identity: str = ""
-    named: bool = True
-    marks_wanted: int = 0
-    refusal: str = ""
-
-
-class ActionEntry(msgspec.Struct, frozen=True):
-    key: str
-    digest: str
-    store: str
-    refusal: str = ""
-
-
-class ArchiveWork(msgspec.Struct, frozen=True):
-    """An archive that still has something to be done; `store` is one of the stores that hold it."""
-
-    id: int
-    key: str
-    digest: str
-    store: str
-    state: str
-    named: int
-    identity: str
-    archive_id: str | None
-    marks_wanted: int
-    marks_made: int
-    marks_state: str
-
-
-class ActionWork(msgspec.Struct, frozen=True):
-    id: int
-    key: str
-    digest: str
-    store: str
 
 
 class Ledger:
@@ -124,8 +84,8 @@ class Ledger:
         if known is None:
             self.commit(
                 Change(
-                    "INSERT INTO run (one, id, created_at, tool_version, url, plane_id, data_root, owner, plan_digest, "
-                    "clock_offset_ms) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO run (one, id, created_at, tool_version, url, plane_id, data_root, owner, plan_digest) "
+                    "VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (facts.id, facts.created_at, __version__, *msgspec.structs.astuple(facts)[2:]),
                 )
             )
@@ -134,8 +94,9 @@ class Ledger:
             ("plane", known.plane_id, facts.plane_id),
             ("data root", known.data_root, facts.data_root),
             ("owner", known.owner, facts.owner),
+            ("URL", *(("", "") if known.plane_id else (known.url, facts.url))),
         ):
-            if was != now and not (name == "owner" and was is None):
+            if was != now and not (name == "owner" and (was is None or now is None)):
                 raise RefusedError(
                     f"run {known.id} in {self.directory} is bound to {name} {was or '(unnamed)'}, "
                     f"not to {now or '(unnamed)'}",
@@ -143,8 +104,8 @@ class Ledger:
                 )
         self.commit(
             Change(
-                "UPDATE run SET plan_digest = ?, owner = coalesce(owner, ?), clock_offset_ms = ?",
-                (facts.plan_digest, facts.owner, facts.clock_offset_ms),
+                "UPDATE run SET plan_digest = ?, owner = coalesce(owner, ?)",
+                (facts.plan_digest, facts.owner),
             )
         )
         return msgspec.structs.replace(
@@ -185,65 +146,93 @@ class Ledger:
     def add_archives(self, entries: Iterable[ArchiveEntry]) -> None:
         """Enter rows not known yet. A known archive that was replayed since wants more marks, not another save."""
         for page in _pages(entries):
-            self.commit(*(change for entry in page for change in _archive_changes(entry)))
+            self.commit(*(change for entry in page for change in archive_changes(entry)))
 
     def add_actions(self, entries: Iterable[ActionEntry]) -> None:
         for page in _pages(entries):
-            self.commit(*(change for entry in page for change in _action_changes(entry)))
+            self.commit(*(change for entry in page for change in action_changes(entry)))
 
-    def conflicts(self) -> list[tuple[str, list[str]]]:
-        """Keys under which different contents stand, each with its content digests."""
-        rows = self.read(
-            "SELECT key, group_concat(content_digest, ' ') FROM (SELECT key, content_digest FROM archives "
-            "ORDER BY key, content_digest) GROUP BY key HAVING count(*) > 1"
-        )
-        return [(key, digests.split(" ")) for key, digests in rows]
+    def refuse_changed(self) -> None:
+        """Rows whose key was sent with another content: refused, each naming the content that was sent."""
+        for table, digest, extra in (
+            ("archives", "content_digest", ", refused_by = 'plan'"),
+            ("actions", "digest", ""),
+        ):
+            sent = (
+                f"SELECT s.{digest} FROM {table} s WHERE s.key = {table}.key AND s.id <> {table}.id "
+                "AND s.state NOT IN ('pending', 'left', 'refused', 'excluded')"
+            )
+            self.commit(
+                Change(
+                    f"UPDATE {table} SET state = 'refused'{extra}, reason = 'changed on the host after it was sent: ' "
+                    f"|| substr({digest}, 1, 12) || ' now, ' || substr(({sent}), 1, 12) || ' was sent' "
+                    f"WHERE state IN ('pending', 'left') AND EXISTS ({sent})",
+                    (),
+                    None,
+                )
+            )
 
     def recover(self) -> int:
         """Rows that a dead process left in flight become unknown. Returns how many there are."""
         reason = "the process ended between the intent and the outcome"
         in_flight = self.read("SELECT count(*) FROM archives WHERE state = 'intended'")[0][0]
         in_flight += self.read("SELECT count(*) FROM actions WHERE state = 'intended'")[0][0]
+        given_up = (reason, self._clock())
         self.commit(
-            Change("UPDATE archives SET state = 'unknown', reason = ? WHERE state = 'intended'", (reason,), None),
+            *(
+                Change(
+                    f"UPDATE {table} SET state = 'unknown', reason = ?, given_up_at = ? WHERE state = 'intended'",
+                    given_up,
+                    None,
+                )
+                for table in ("archives", "batches")
+            ),
             Change("UPDATE actions SET state = 'unknown', reason = ? WHERE state = 'intended'", (reason,), None),
-            Change("UPDATE batches SET state = 'unknown', reason = ? WHERE state = 'intended'", (reason,), None),
+            # MC's memory may count a mark that its file does not hold: only evidence tells.
+            Change(
+                "UPDATE archives SET marks_state = 'unknown', reason = ?, given_up_at = ? WHERE marks_state = 'intended'",
+                given_up,
+                None,
+            ),
         )
         return int(in_flight)
 
     def reopen_refused(self) -> None:
-        """Rows that the server refused may be asked again: a refusal proves that nothing was stored."""
+        """Rows whose refusal proves that nothing was stored are asked again by this run."""
         again = "SET state = 'pending', reason = '' WHERE state = 'refused' AND "
         self.commit(
             Change(f"UPDATE archives {again} refused_by = 'server'", (), None),
-            Change(f"UPDATE actions {again} batch IS NOT NULL", (), None),
+            Change(f"UPDATE actions {again} batch IN (SELECT id FROM batches WHERE proven)", (), None),
         )
 
     # rows go out -----------------------------------------------------------------------------------------------------
 
-    def archive_work(self) -> Iterator[ArchiveWork]:
-        """Archives that want a save, a read-back or marks, in the order in which they came in."""
-        after = 0
+    def archive_work(self, stores: Iterable[str]) -> Iterator[ArchiveWork]:
+        """Archives of these stores that want a save, a read-back or marks, in the order in which they came in."""
+        held, after = json.dumps(list(stores)), 0
         while page := self.read(
-            "SELECT a.id, a.key, a.digest, (SELECT min(store) FROM origins o WHERE o.row_table = 'archives' "
-            "AND o.row_id = a.id), a.state, a.named, a.identity, a.archive_id, a.marks_wanted, a.marks_made, "
-            "a.marks_state FROM archives a WHERE a.id > ? AND (a.state IN ('pending', 'delivered') OR (a.state = 'confirmed' "
-            "AND (a.marks_made < a.marks_wanted OR a.marks_state = 'intended') AND a.marks_state <> 'unknown')) "
-            "ORDER BY a.id LIMIT ?",
-            (after, _PAGE),
+            "SELECT a.id, a.key, o.digest, o.store, a.state, a.identity, a.archive_id, a.marks_wanted, a.marks_made, "
+            f"a.marks_state FROM archives a {_HELD.format('archives')} WHERE a.id > ? AND {OPEN_ARCHIVES} ORDER BY a.id LIMIT ?",
+            (held, after, _PAGE),
         ):
             after = page[-1][0]
             yield from (ArchiveWork(*row) for row in page)
 
-    def action_work(self) -> Iterator[ActionWork]:
-        after = 0
+    def action_work(self, stores: Iterable[str]) -> Iterator[ActionWork]:
+        """Actions of these stores that are still to be sent."""
+        held, after = json.dumps(list(stores)), 0
         while page := self.read(
-            "SELECT a.id, a.key, a.digest, (SELECT min(store) FROM origins o WHERE o.row_table = 'actions' "
-            "AND o.row_id = a.id) FROM actions a WHERE a.state = 'pending' AND a.id > ? ORDER BY a.id LIMIT ?",
-            (after, _PAGE),
+            f"SELECT a.id, a.key, o.digest, o.store FROM actions a {_HELD.format('actions')} "
+            "WHERE a.state = 'pending' AND a.id > ? ORDER BY a.id LIMIT ?",
+            (held, after, _PAGE),
         ):
             after = page[-1][0]
             yield from (ActionWork(*row) for row in page)
+
+    def all_known(self, archive_ids: Iterable[str]) -> bool:
+        """Whether every one of these archives of MC is in the ledger: an older copy of it would not know the newest."""
+        known = {i for (i,) in self.read("SELECT archive_id FROM archives WHERE archive_id IS NOT NULL")}
+        return known.issuperset(archive_ids)
 
     def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return self._journal.read(sql, parameters)
@@ -278,61 +267,6 @@ def _move(table: str, row_id: int, to: str, sources: frozenset[str], columns: di
         f"UPDATE {table} SET state = ?{assignments} WHERE id = ? AND state IN ({allowed})",
         (to, *columns.values(), row_id),
     )
-
-
-# What an earlier plan refused, or nobody has sent yet, stands as the newest plan says.
-_REPLANNED = ", ".join(
-    f"{name} = CASE WHEN state = 'pending' OR refused_by = 'plan' AND state = 'refused' THEN excluded.{name} ELSE {name} END"
-    for name in ("reason", "source_tx_id", "call_digest", "writer", "identity", "named", "refused_by", "state")
-)
-
-
-def _archive_changes(entry: ArchiveEntry) -> list[Change]:
-    return [
-        Change(
-            "INSERT INTO archives (key, content_digest, digest, state, reason, refused_by, source_tx_id, call_digest, "
-            "writer, identity, named, marks_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (key, content_digest) DO UPDATE SET digest = excluded.digest, "
-            f"marks_wanted = max(marks_wanted, excluded.marks_wanted), {_REPLANNED}",
-            (
-                entry.key,
-                entry.content_digest,
-                entry.digest,
-                "refused" if entry.refusal else "pending",
-                entry.refusal,
-                "plan" if entry.refusal else "",
-                entry.source_tx_id,
-                entry.call_digest,
-                entry.writer,
-                entry.identity,
-                int(entry.named),
-                entry.marks_wanted,
-            ),
-        ),
-        Change(
-            "INSERT OR IGNORE INTO origins (row_table, row_id, store) SELECT 'archives', id, ? FROM archives "
-            "WHERE key = ? AND content_digest = ?",
-            (entry.store, entry.key, entry.content_digest),
-            None,
-        ),
-    ]
-
-
-def _action_changes(entry: ActionEntry) -> list[Change]:
-    return [
-        Change(
-            "INSERT INTO actions (key, digest, state, reason) VALUES (?, ?, ?, ?) ON CONFLICT (key, digest) DO UPDATE "
-            "SET state = excluded.state, reason = excluded.reason WHERE state = 'refused' AND batch IS NULL",
-            (entry.key, entry.digest, "refused" if entry.refusal else "pending", entry.refusal),
-            None,
-        ),
-        Change(
-            "INSERT OR IGNORE INTO origins (row_table, row_id, store) SELECT 'actions', id, ? FROM actions "
-            "WHERE key = ? AND digest = ?",
-            (entry.store, entry.key, entry.digest),
-            None,
-        ),
-    ]
 
 
 def _pages(entries: Iterable[Any]) -> Iterator[list[Any]]:

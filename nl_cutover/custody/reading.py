@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Mapped(msgspec.Struct, frozen=True):
-    """One archive's way: `old` id in the host stores, `new` id in MC."""
+    """One archive's way: `old` id in the host stores, `new` id in MC. `host` keeps what MC cannot carry."""
 
     old: str
     new: str
@@ -34,7 +35,9 @@ class Mapped(msgspec.Struct, frozen=True):
     identity: str  # the credential slot that saved it; "" is the default one
     custodian: str | None
     bytes_equal: bool
+    marks_wanted: int
     marks_made: int
+    host: dict[str, Any]
     stores: list[str]
 
 
@@ -99,14 +102,25 @@ class LedgerReader:
     def id_map(self) -> Iterator[Mapped]:
         """Every archive that MC is known to hold, by old id."""
         for row in self._connection.execute(
-            "SELECT key, archive_id, digest, content_digest, coalesce(identity, ''), custodian, "
-            "coalesce(bytes_equal, 0), marks_made, "
+            "SELECT key, archive_id, digest, content_digest, identity, custodian, "
+            "coalesce(bytes_equal, 0), marks_wanted, marks_made, host_facts, "
             "(SELECT group_concat(store, ' ') FROM origins WHERE row_table = 'archives' AND row_id = archives.id) "
             "FROM archives WHERE archive_id IS NOT NULL ORDER BY key, content_digest"
         ):
-            old, new, digest, content, slot, custodian, equal, marks, stores = row
+            old, new, digest, content, slot, custodian, equal, wanted, made, host, stores = row
             where = sorted((stores or "").split())
-            yield Mapped(old, new, digest, content, slot, custodian, bool(equal), marks, where)
+            yield Mapped(old, new, digest, content, slot, custodian, bool(equal), wanted, made, json.loads(host), where)
+
+    def excluded(self) -> set[tuple[str, str]]:
+        """(key, content digest) of archives that stay on the host by the operator's word."""
+        return set(self._connection.execute("SELECT key, content_digest FROM archives WHERE state = 'excluded'"))
+
+    def settled(self) -> list[dict[str, Any]]:
+        """Every decision about an unknown outcome, in order, for the receipts."""
+        cursor = self._connection.execute(
+            "SELECT at, row_table AS what, key, decision, by, detail FROM settlements ORDER BY id"
+        )
+        return [dict(zip((c[0] for c in cursor.description), row, strict=True)) for row in cursor]
 
     def odd(self) -> list[Odd]:
         """Rows refused, unknown or different, by key: the short list that an operator must see."""
@@ -114,7 +128,8 @@ class LedgerReader:
         found = [
             Odd("archive", *row)
             for row in ask(
-                "SELECT key, state, reason FROM archives WHERE state IN ('refused', 'unknown', 'differs') ORDER BY key"
+                "SELECT key, state, reason FROM archives WHERE state IN ('refused', 'unknown', 'differs') "
+                "OR (state = 'delivered' AND reason <> '') ORDER BY key"
             )
         ]
         found += [
@@ -141,7 +156,8 @@ class LedgerReader:
         name = key_text(key, digest)
         if table == ARCHIVES:
             sql = (
-                "SELECT 1 FROM archives WHERE key = ? AND digest = ? AND (state = 'excluded' OR "
+                "SELECT 1 FROM archives a JOIN origins o ON o.row_table = 'archives' AND o.row_id = a.id "
+                "WHERE a.key = ? AND o.digest = ? AND (a.state = 'excluded' OR "
                 "(state = 'confirmed' AND marks_made >= marks_wanted AND marks_state = 'idle'))"
             )
         else:

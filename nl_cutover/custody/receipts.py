@@ -70,14 +70,18 @@ def write(directory: Path, kind: str, body: dict[str, Any]) -> Link:
     complete = body | {"number": number, "kind": kind, "previous": links[-1].sha256 if links else None}
     data = rfc8785.dumps(complete)
     path = directory / RECEIPTS / f"{number:04d}-{kind}.json"
-    partial = path.with_suffix(".partial")
+    partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
         with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(partial, path)
+        os.link(partial, path)  # unlike a rename it never takes another receipt's place
+        os.unlink(partial)
         sync_directory(path.parent)
+    except FileExistsError:
+        partial.unlink()
+        return write(directory, kind, body)  # another process was quicker: take the next number
     except OSError as error:
         raise CustodyError(
             f"the receipt {path} cannot be written: {error.strerror}",

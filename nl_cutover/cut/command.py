@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import subprocess
 import sys
@@ -25,9 +26,18 @@ def run_command(argv: Sequence[str], *, echo: Callable[[bytes], None], redact: C
         return CommandResult(redact(shlex.join(argv)), 127, text, round(time.monotonic() - began, 3))
     assert child.stdout is not None
     try:
-        while chunk := os.read(child.stdout.fileno(), 65536):
-            echo(chunk)
-            tail = (tail + chunk)[-_TAIL:]
+        # The command's end counts, not the end of its output: what it started may hold its stdout for ever.
+        while True:
+            ended = child.poll() is not None
+            if select.select([child.stdout], [], [], 0 if ended else 0.1)[0]:
+                if chunk := os.read(child.stdout.fileno(), 65536):
+                    echo(chunk)
+                    tail = (tail + chunk)[-_TAIL:]
+                    continue
+                child.wait()
+                break
+            if ended:
+                break
         code = child.wait()
     except BaseException:
         child.terminate()
@@ -47,5 +57,5 @@ def echo_to_stderr(chunk: bytes) -> None:
     try:
         sys.stderr.buffer.write(chunk)
         sys.stderr.buffer.flush()
-    except (BrokenPipeError, AttributeError):
-        pass
+    except (OSError, AttributeError, ValueError):
+        pass  # what cannot be shown is still in the receipt

@@ -56,7 +56,7 @@ def count_and_seal(
             fence.plant(create_missing=request.create_missing, updates=request.updates)
         for store, fence in fences:
             step(f"commit {store.id}")
-            if not store.seal.sealed:  # a seal that stood before is not ours to take away
+            if not store.seal.complete:  # a seal that stood before is not ours to take away
                 planted.append(store)  # before the commit: whatever it leaves, the undo will look at this store
             fence.commit()
     return True

@@ -62,20 +62,34 @@ class Gate:
             outcome.reasons.append(error.message)
             outcome.code = error.exit_code
         except BaseException:
-            take_away(self._planted)
-            raise
-        seals = "planted" if outcome.code is ExitCode.PROVED else self._undo()
+            if self._has_landed:
+                outcome.reasons.append("interrupted after the landing command had ended well; nothing was reconciled")
+                outcome.code = ExitCode.INTERRUPTED
+            else:
+                take_away(self._planted)
+                raise
+        # Once the command has ended well the recorders have moved: taking the seals away would let rows slip in again.
+        seals = "planted" if self._has_landed else self._undo()
         planted = {store.id for store in self._planted}
         return CutReport(
-            verdict="landed" if outcome.code is ExitCode.PROVED else "refused",
+            verdict=self._verdict(),
             exit_code=int(outcome.code),
             at=at(),
             host=host,
             stores=[msgspec.structs.replace(s, seal=seals if s.id in planted else s.seal) for s in outcome.stores],
             command=outcome.command,
             reasons=outcome.reasons,
-            next_steps=_next_steps(outcome),
+            next_steps=_next_steps(outcome, self._has_landed),
         )
+
+    def _verdict(self) -> str:
+        if self._outcome.code is ExitCode.PROVED:
+            return "landed"
+        return "landed, not proved" if self._has_landed else "refused"
+
+    @property
+    def _has_landed(self) -> bool:
+        return self._outcome.command is not None and self._outcome.command.exit_code == 0
 
     def _count_and_seal(self) -> bool:
         return count_and_seal(self._report, self._request, self._accounts, self._may_seal, self._planted, self._step)
@@ -129,11 +143,15 @@ class Gate:
         return "left" if kept else "removed"
 
 
-def _next_steps(outcome: Outcome) -> list[str]:
+def _next_steps(outcome: Outcome, landed: bool) -> list[str]:
     if outcome.code is ExitCode.PROVED:
         return ["the host stores stay as they are, sealed; deleting them is a person's work, and the last"]
     if any("not accounted for" in reason for reason in outcome.reasons):
         return ["bring the rows over: nl-cutover migrate CHECKOUT... --telemetry admit, then cut again"]
+    if landed:
+        return [
+            "the command landed and the stores stay sealed: do not land again; measure, and look at what is named above"
+        ]
     if outcome.command is not None:
         return ["the landing command ran: see whether what it did has to be taken back, then cut again"]
     return ["mend what is named above, then cut again: nothing was landed"]

@@ -6,17 +6,18 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from ..custody import directory, receipts
+from ..custody.directory import store_locks
 from ..custody.reading import LedgerReader
-from ..errors import RefusedError
+from ..errors import CustodyError, RefusedError
 from ..migration.preparing import measured_facts, require_measured, tool_facts, utc
 from ..stores.report import Report
 from ..stores.tables import Accounts
-from ..stores.verdict import verdict_of
 from ..verdicts import ExitCode
 from .command import echo_to_stderr, run_command
 from .fencing import SealRequest
@@ -54,40 +55,53 @@ def run_cut(
         reader = LedgerReader(custody)
         run = reader.run()
         run_id, accounts = (run["id"] if run else None), reader.accounts
+    with store_locks(store.id for store in report.stores):
+        try:
+            if _has_rows(report):
+                _check_proof(custody, {store.id for store in report.stores}, clock(), max_age_ms)
+            directory.create(custody)
+            gate = Gate(
+                report,
+                request,
+                accounts=accounts,
+                land=lambda: run_command(command, echo=echo_to_stderr, redact=redact),
+                remeasure=measured,
+                step=partial(_before, hold_file, custody, run_id, clock),
+            )
+            result = gate.cut(host=socket.gethostname(), at=lambda: utc(clock()))
+        finally:
+            if reader is not None:
+                reader.__exit__()
+        return _with_receipt(result, report, custody, run_id)
+
+
+def _with_receipt(result: CutReport, report: Report, custody: Path, run_id: str | None) -> CutReport:
+    """Leave the receipt. That it cannot be written changes nothing of what happened, and is said."""
+    plain = msgspec.to_builtins(result)
+    body = {
+        "schema": "nl-cutover/receipt/1",
+        "run": run_id,
+        "at": result.at,
+        "tool": tool_facts(),
+        "measured": measured_facts(report),
+        "outcome": {k: v for k, v in plain.items() if k not in ("schema", "at", "receipt", "next_steps")},
+    }
     try:
-        if verdict_of(report, allow_absent=allow_absent) is ExitCode.PROVED and _has_rows(report):
-            _check_age(custody, clock(), max_age_ms)
-        gate = Gate(
-            report,
-            request,
-            accounts=accounts,
-            land=lambda: run_command(command, echo=echo_to_stderr, redact=redact),
-            remeasure=measured,
-            step=lambda name: _not_held(hold_file) if name == "land" else None,
+        return msgspec.structs.replace(result, receipt=str(receipts.write(custody, "cut", body).path))
+    except CustodyError as error:
+        code = result.exit_code or int(error.exit_code)
+        return msgspec.structs.replace(result, exit_code=code, reasons=[*result.reasons, error.message])
+
+
+def _before(hold_file: Path | None, custody: Path, run_id: str | None, clock: Callable[[], int], step: str) -> None:
+    """Before the landing: the hold file once more, and a receipt that says that it is about to begin."""
+    if step == "land":
+        _not_held(hold_file)
+        receipts.write(
+            custody,
+            "landing",
+            {"schema": "nl-cutover/receipt/1", "run": run_id, "at": utc(clock()), "tool": tool_facts(), "outcome": {}},
         )
-        result = gate.cut(host=socket.gethostname(), at=lambda: utc(clock()))
-    finally:
-        if reader is not None:
-            reader.__exit__()
-    if run_id is None:
-        directory.create(custody)
-    link = receipts.write(
-        custody,
-        "cut",
-        {
-            "schema": "nl-cutover/receipt/1",
-            "run": run_id,
-            "at": result.at,
-            "tool": tool_facts(),
-            "measured": measured_facts(report),
-            "outcome": {
-                key: value
-                for key, value in msgspec.to_builtins(result).items()
-                if key not in ("schema", "at", "receipt", "next_steps")
-            },
-        },
-    )
-    return msgspec.structs.replace(result, receipt=str(link.path))
 
 
 def _wait_while_held(hold_file: Path | None) -> None:
@@ -112,18 +126,20 @@ def _has_rows(report: Report) -> bool:
     return any(table.rows for store in report.stores for table in store.tables)
 
 
-def _check_age(custody: Path, now_ms: int, max_age_ms: int) -> None:
-    """Raises RefusedError unless the newest run or verification proved the rows, and no longer ago than that."""
+def _check_proof(custody: Path, stores: set[str], now_ms: int, max_age_ms: int) -> None:
+    """Raises RefusedError unless the newest run or verification proved all these stores, and no longer ago than that."""
     newest = [link for link in receipts.chain(custody) if link.kind in ("migrate", "verify")][-1:]
     hint = "nl-cutover verify CHECKOUT..., then cut again"
     if not newest:
-        raise RefusedError("no receipt proves the rows that stand here", hint)
+        return  # nothing was ever carried: the count under the lock says what is not accounted for
     body = receipts.read(newest[0].path)[1]
-    if body["outcome"]["exit_code"] != ExitCode.PROVED:
+    if body["outcome"]["exit_code"] not in (ExitCode.PROVED, ExitCode.PARTIAL, ExitCode.REFUSED):
         raise RefusedError(
             f"the newest {newest[0].kind} proved nothing: it says {body['outcome']['verdict']}",
             f"read {newest[0].path.name}, mend what it names; then {hint}",
         )
+    if left := stores - {store["id"] for store in body["measured"]["stores"]}:
+        raise RefusedError(f"the newest {newest[0].kind} did not look at store {', '.join(sorted(left))}", hint)
     age = now_ms - int(datetime.fromisoformat(body["at"]).timestamp() * 1000)
     if age > max_age_ms:
         raise RefusedError(

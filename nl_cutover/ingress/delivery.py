@@ -1,10 +1,12 @@
 """What a failure means. This is the one module that decides it.
 
 before the first byte left (no connection, TLS, pool)            NotSent, may be retried
-401, 403, 404 or a naming 400 with a session, 413, 421, 429, 3xx  NotSent with its reason: proves non-execution
-406, 415, other 400                                               Refused
-JSON-RPC error, `isError`                                         Refused
-everything else: 5xx, a cut stream, a deadline, another id        Unknown
+401, 403, 404, 413, 421, 429, 301, 307, 308, and a 400 about the   NotSent with its reason: proves non-execution
+session that it was sent with
+405, 406, 415, other 400; a JSON-RPC error about the request;      Refused, and the refusal itself proves it
+the health gate
+any other JSON-RPC error, `isError`                               Refused
+everything else: 5xx, 302, 303, a cut stream, a deadline           Unknown
 200 with the fields that the operation promises                   Delivered
 """
 
@@ -22,7 +24,9 @@ from ..contract import javascript as js
 from ..verdicts import Delivered, NotSent, Refused, Unknown
 
 Failure = NotSent | Refused | Unknown
-_SESSION_WORDS = re.compile("session|not initialized", re.IGNORECASE)
+_SESSION_WORDS = re.compile("session not found|no valid session|session id|not initialized", re.IGNORECASE)
+_ABOUT_THE_REQUEST = (-32700, -32600, -32601, -32602)  # JSON-RPC: said before any handler runs
+_HEALTH_GATE = "Cannot execute "
 _BEFORE_SENDING = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -60,18 +64,20 @@ def of_status(
             return NotSent("session-lost", f"404 {says}")
         case 404:
             return NotSent("unreachable", "404: there is no MCP endpoint at this URL")
-        case 400 if _SESSION_WORDS.search(says):
+        case 400 if with_session and _SESSION_WORDS.search(says):
             return NotSent("session-lost", f"400 {says}")
         case 400 | 405 | 406 | 415:
-            return Refused(f"{status} {says}")
+            return Refused(f"{status} {says}", proven=True)
         case 413:
             return NotSent("too-large", "413: the request is larger than the ingress takes")
         case 421:
             return NotSent("host", "421: the server does not accept this Host")
         case 429:
             return NotSent("busy", "429: too many requests", retry_after(headers.get("retry-after"), now))
-        case _ if 300 <= status < 400:
+        case 301 | 307 | 308:
             return NotSent("redirect", f"{status}: the ingress redirects to {_origin(headers.get('location', ''))}")
+        case _ if 300 <= status < 400:  # 303 is how a server answers after a POST was carried out
+            return Unknown(f"HTTP {status} to {_origin(headers.get('location', ''))}")
         case _:
             return Unknown(f"HTTP {status} {says}".rstrip())
 
@@ -79,12 +85,15 @@ def of_status(
 def of_message(message: Any, reply: bytes) -> Delivered | Refused | Unknown:
     """A JSON-RPC message with our id. `Delivered` here means: executed, and not marked as an error."""
     if isinstance(message, dict) and isinstance(error := message.get("error"), dict):
-        return Refused(f"JSON-RPC error {js.encode_number(_number(error.get('code')))}: {clip(error.get('message'))}")
+        code = _number(error.get("code"))
+        words = f"JSON-RPC error {js.encode_number(code)}: {clip(error.get('message'))}"
+        return Refused(words, proven=code in _ABOUT_THE_REQUEST)
     result = message.get("result") if isinstance(message, dict) else None
     if not isinstance(result, dict):
         return Unknown("the answer is neither a result nor an error")
     if result.get("isError") is True:
-        return Refused(clip(_text_of(result)) or "the server marked the result as an error")
+        text = _text_of(result)
+        return Refused(clip(text) or "the server marked the result as an error", proven=text.startswith(_HEALTH_GATE))
     return Delivered(result, reply)
 
 
@@ -127,7 +136,11 @@ def quote(body: bytes) -> str:
 
 
 def clip(value: Any) -> str:
-    text = " ".join(js.encode_string(value)[1:-1].replace("\\n", " ").split()) if isinstance(value, str) else ""
+    text = (
+        " ".join(js.encode_string(value)[1:-1].replace("\\n", " ").replace('\\"', '"').split())
+        if isinstance(value, str)
+        else ""
+    )
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

@@ -28,7 +28,7 @@ class Operations:
         Older servers answer null for an archive that is absent, private or unreadable: that tells nothing, and is
         `unavailable` here.
         """
-        return self._call(GET, _archive(archive_id), _got)
+        return self._call(GET, _archive(archive_id), lambda result: _got(result, archive_id))
 
     def mark(self, archive_id: str) -> Delivery:
         """Delivered when MC counted one replay; Refused when it says `updated: false`."""
@@ -52,17 +52,20 @@ def _archive(archive_id: str) -> bytes:
 
 def _saved(result: Any) -> Delivery | dict[str, Any]:
     if isinstance(result, dict):
-        if result.get("saved") is True and isinstance(result.get("archiveId"), str) and result["archiveId"]:
+        archive_id = result.get("archiveId")
+        if result.get("saved") is True and isinstance(archive_id, str) and archive_id.isprintable() and archive_id:
             return result
         if result.get("saved") is False:
-            return Refused(clip(result.get("reason")) or "the server did not say why")
+            return Refused(clip(result.get("reason")) or "the server did not say why", proven=True)
     return Unknown("the server answered a save without `saved` and `archiveId`")
 
 
-def _got(result: Any) -> Delivery | dict[str, Any]:
+def _got(result: Any, archive_id: str) -> Delivery | dict[str, Any]:
     if result is None:
         return {"status": "unavailable"}
     if isinstance(result, dict):
+        if result.get("archiveId", archive_id) != archive_id:
+            return Unknown("the server answered a read with another archive")
         if result.get("status") in ("found", "not-found", "unavailable"):
             return result
         if "status" not in result and isinstance(result.get("archiveId"), str):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ..contract.javascript import encode_string
+from ..contract.telemetry import ADMITTED
 from ..contract.wire import ADMIT, HEALTH, OPERATIONS
 from ..errors import CredentialsError, CutoverError, RefusedError, SurfaceError, UnreachableError, WrongPlaneError
 from ..verdicts import Delivered, NotSent
@@ -20,7 +21,6 @@ _SENT: dict[str, tuple[str, ...]] = {
     "mark_nl_transaction_replayed": ("archiveId",),
     "admit_nl_actions": ("actions",),
 }
-_ACTION_FIELDS = ("sequenceId", "sessionId", "timestamp", "tool", "success", "durationMs", "appName", "targets")
 
 
 class Plane(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ def _check_surface(tools: dict[str, dict[str, Any]], url: str, telemetry: bool) 
         )
     lacking = [f"{name}.{field}" for name in needed for field in _SENT[name] if not _declares(tools[name], field)]
     items = _node(tools.get(ADMIT, {}), "properties", "actions", "items") if telemetry else {}
-    lacking += [f"{ADMIT}.actions[].{field}" for field in _ACTION_FIELDS if items and not _declares(items, field)]
+    lacking += [f"{ADMIT}.actions[].{field}" for field in ADMITTED if items and not _declares(items, field)]
     if lacking:
         raise SurfaceError(
             f"the schema of the server at {url} lacks {', '.join(lacking)}: it would strip what is sent",

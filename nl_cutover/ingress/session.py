@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
+import msgspec
 
 from .. import __version__
 from ..contract import javascript as js
@@ -26,8 +28,7 @@ _REFUSAL = "this client answers no server-initiated request"
 class Session:
     """`call` sends one `tools/call` and says what became of it. Not safe to share between threads.
 
-    Idle sockets are dropped after 3 s because the real server closes them after 5 s, and a request that meets such a
-    close has an unknown outcome. `transport`, `monotonic` and `sleep` are seams.
+    `transport`, `monotonic` and `sleep` are seams.
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class Session:
         self._monotonic, self._sleep, self._wait_budget = monotonic, sleep, wait_budget
         self._session_id: str | None = None
         self._open = False
-        self._last_id = 0
+        # At random, so that an answer which belongs to another session does not pass for ours.
+        self._last_id = secrets.randbelow(2**40)
         timeout = httpx.Timeout(endpoint.call_timeout, connect=endpoint.connect_timeout, pool=endpoint.connect_timeout)
         self._client = httpx.Client(
             headers={
@@ -59,7 +61,9 @@ class Session:
             timeout=timeout,
             transport=transport,
             trust_env=endpoint.environment_proxies,
-            limits=httpx.Limits(max_connections=2, max_keepalive_connections=2, keepalive_expiry=3.0),
+            # A connection a call: no idle socket to race with, and no second copy of an answer to take for the next one.
+            limits=httpx.Limits(max_connections=2, max_keepalive_connections=0),
+            verify=endpoint.url.startswith("https:"),
         )
 
     def __enter__(self) -> Session:
@@ -130,7 +134,7 @@ class Session:
                 self._forget()
                 continue
             if answer.kind == "busy" and waited < self._wait_budget:
-                pause = min(1.0 if answer.retry_after is None else answer.retry_after, 60.0)
+                pause = min(max(1.0 if answer.retry_after is None else answer.retry_after, 0.2), 60.0)
                 if waited + pause <= self._wait_budget:
                     self._sleep(pause)
                     waited += max(pause, 0.01)
@@ -155,6 +159,13 @@ class Session:
 
     def _exchange(self, body: bytes, request_id: int | None) -> Delivered | Failure:
         """POST one message and read the answer to `request_id` (None for a notification)."""
+        answer = self._post(body, request_id)
+        if isinstance(answer, Delivered):
+            return answer
+        token = self.endpoint.token.reveal()  # a server may echo what it was sent
+        return msgspec.structs.replace(answer, reason=answer.reason.replace(token, "[redacted]"))
+
+    def _post(self, body: bytes, request_id: int | None) -> Delivered | Failure:
         url = httpx.URL(self.endpoint.url)
         deadline = self._monotonic() + self.endpoint.call_timeout
         try:
@@ -177,7 +188,7 @@ class Session:
         if response.status_code in (200, 202) and request_id is None:
             return Delivered({}, b"")
         if response.status_code != 200:
-            text = b"".join(_bounded(response.iter_bytes(), 8192))
+            text = b"".join(_bounded(self._until(response.iter_bytes(), deadline), 8192))
             return delivery.of_status(
                 response.status_code,
                 response.headers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ..errors import CredentialsError
 from .operations import Operations
 from .session import Session
 
@@ -23,7 +24,12 @@ class Sessions:
             session.close()
 
     def operations(self, identity: str) -> Operations:
-        """The four operations under an identity. Raises KeyError for a slot that nobody named."""
+        """The four operations under an identity. Raises CredentialsError for a slot that nobody named."""
+        if identity not in self._factories:
+            raise CredentialsError(
+                f"rows were saved under the credential slot {identity}, which is not named any more",
+                "put it back under [identities] in the settings",
+            )
         if identity not in self._open:
             self._open[identity] = self._factories[identity]()
         return Operations(self._open[identity])

@@ -9,8 +9,10 @@ import msgspec
 
 from ..contract.archives import compare, save_arguments
 from ..contract.rows import ARCHIVES, Row
+from ..custody.entries import ArchiveWork
 from ..custody.journal import Change
-from ..custody.ledger import ArchiveWork, Ledger, move_archive, set_archive
+from ..custody.ledger import Ledger, move_archive, set_archive
+from ..errors import RefusedError
 from ..ingress.operations import Operations
 from ..verdicts import Confirmed, Delivered, Mismatch, NotSent, Refused, Unknown
 from .progress import Barrier
@@ -31,7 +33,11 @@ class ArchiveRoad:
 
     def carry(self, work: ArchiveWork) -> None:
         """Take one archive as far as it goes. Raises CustodyError when the ledger cannot keep up."""
-        row = self._source.fetch(work.store, ARCHIVES, work.key, work.digest)
+        try:
+            row = self._source.fetch(work.store, ARCHIVES, work.key, work.digest)
+        except RefusedError as error:  # the host took it back; the other rows are not to suffer for it
+            self._carried.append(set_archive(work.id, reason=error.message))
+            return
         archive_id = work.archive_id
         if work.state == "pending":
             archive_id = self._save(work, row)
@@ -52,21 +58,28 @@ class ArchiveRoad:
         self._ledger.commit(*carried, *changes)
 
     def _save(self, work: ArchiveWork, row: Row) -> str | None:
+        operations = self._operations(work.identity)
         self._barrier("before intent")
         self._commit(move_archive(work.id, "intended", intended_at=self._ledger.now()))
         self._barrier("after intent")
-        outcome = self._operations(work.identity).save(save_arguments(row))
+        outcome = operations.save(save_arguments(row))
         self._barrier("after answer")
         self.sent += 1
         match outcome:
             case Delivered(result=result):
                 archive_id = str(result["archiveId"])
+                if self._ledger.read("SELECT 1 FROM archives WHERE archive_id = ?", (archive_id,)):
+                    reason = "MC answered with the id of another row's archive"
+                    given_up = self._ledger.now()
+                    self._carried.append(move_archive(work.id, "unknown", reason=reason, given_up_at=given_up))
+                    return None
                 # The reply is the only chance to learn the id: it is on disk before anything else is asked.
-                self._commit(move_archive(work.id, "delivered", archive_id=archive_id, delivered_at=self._ledger.now()))
+                self._commit(move_archive(work.id, "delivered", archive_id=archive_id))
                 self._barrier("after record")
                 return archive_id
-            case Refused(reason=reason):
-                self._carried.append(move_archive(work.id, "refused", reason=reason, refused_by="server"))
+            case Refused(reason=reason, proven=proven):
+                by = "server" if proven else "server, unproven"
+                self._carried.append(move_archive(work.id, "refused", reason=reason, refused_by=by))
             case NotSent(kind="too-large", reason=reason):
                 self._carried.append(move_archive(work.id, "refused", reason=reason, refused_by="server"))
             case NotSent(reason=reason):
@@ -74,7 +87,8 @@ class ArchiveRoad:
                 self._carried.append(move_archive(work.id, "pending", reason=reason))
                 self._stop.at_wall(outcome)
             case Unknown(reason=reason):
-                self._carried.append(move_archive(work.id, "unknown", reason=reason))
+                given_up = self._ledger.now()
+                self._carried.append(move_archive(work.id, "unknown", reason=reason, given_up_at=given_up))
         return None
 
     def _confirm(self, work: ArchiveWork, row: Row, archive_id: str) -> bool:
@@ -82,8 +96,9 @@ class ArchiveRoad:
         if found is None:
             return False
         if found.result["status"] != "found":
-            reason = f"MC said saved, and then {found.result['status']}"
-            self._carried.append(move_archive(work.id, "differs", reason=reason))
+            # Another identity reads not-found too: this is no proof of a difference, and no reason to save again.
+            reason = f"MC said saved, and answers this token {found.result['status']}"
+            self._carried.append(set_archive(work.id, reason=reason))
             return False
         self._barrier("after read-back")
         comparison = compare(row, found.result, found.reply)
@@ -100,21 +115,18 @@ class ArchiveRoad:
                 reason="",
                 bytes_equal=int(comparison.bytes_equal),
                 custodian=custodian if isinstance(custodian, str) else None,
-                confirmed_at=self._ledger.now(),
             )
         )
         return True
 
     def _mark(self, work: ArchiveWork, row: Row, archive_id: str) -> None:
         made = work.marks_made
-        if work.marks_wanted <= made and work.marks_state == "idle":
+        if work.marks_wanted <= made:
             return
         if (before := self._read(work, archive_id)) is None:
             return
         count = before.result.get("replayCount")
-        if work.marks_state == "intended" and count == made + 1:
-            made += 1  # the mark of the interrupted run landed
-        elif count != made:
+        if count != made:
             self._mark_unknown(work, made, f"MC counts {count} replays where {made} marks were made")
             return
         while made < work.marks_wanted:
@@ -137,16 +149,22 @@ class ArchiveRoad:
                 case Refused(reason=reason) | Unknown(reason=reason):
                     self._mark_unknown(work, made, f"mark {made + 1} of {work.marks_wanted}: {reason}")
                     return
-        self._commit(set_archive(work.id, marks_made=made, marks_state="idle"))
         after = self._read(work, archive_id)
         if after is None:
+            # Not durable as made yet: a later run must look again, and only evidence says how far it came.
+            self._mark_unknown(work, made - 1, "the archive could not be read after its marks")
             return
         comparison = compare(row, after.result, after.reply, named_by_mark=archive_id)
         if not isinstance(comparison, Confirmed) or after.result.get("replayCount") != made:
             self._mark_unknown(work, made, "the archive reads back differently after its marks")
+            return
+        self._carried.append(set_archive(work.id, marks_made=made, marks_state="idle", reason=""))
 
     def _mark_unknown(self, work: ArchiveWork, made: int, reason: str) -> None:
-        self._carried.append(set_archive(work.id, marks_made=made, marks_state="unknown", reason=reason))
+        given_up = self._ledger.now()
+        self._carried.append(
+            set_archive(work.id, marks_made=made, marks_state="unknown", reason=reason, given_up_at=given_up)
+        )
 
     def _read(self, work: ArchiveWork, archive_id: str) -> Delivered | None:
         """A read that answers, or None: the row stays where it is and a later run reads again."""

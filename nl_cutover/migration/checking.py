@@ -9,7 +9,7 @@ import msgspec
 
 from ..custody import receipts
 from ..custody.reading import LedgerReader
-from ..errors import CustodyError
+from ..errors import CustodyError, WrongPlaneError
 from ..ingress.preflight import preflight
 from ..ingress.sessions import Sessions
 from ..stores.report import Report
@@ -34,10 +34,19 @@ def verify_run(
         if run is None:
             raise CustodyError(f"custody {custody} holds no run", "begin one with: nl-cutover migrate")
         mapped = {entry.old: entry for entry in reader.id_map()}
+        excluded = reader.excluded()
     with source_of(report) as source:
         session = sessions.operations("").session
         plane = preflight(session, expected_plane=expected_plane, expected_root=expected_root, telemetry=False)
-        result = verify(source, mapped, sessions, url=plane.url, run=run["id"], at=utc(clock()), progress=progress)
+        if (plane.plane_id, plane.data_root) != (run["plane_id"], run["data_root"]):
+            raise WrongPlaneError(
+                f"run {run['id']} went to plane {run['plane_id']} at {run['data_root']}, "
+                f"{plane.url} serves {plane.plane_id} at {plane.data_root}",
+                "verify against the plane that holds the run's archives",
+            )
+        result = verify(
+            source, mapped, excluded, sessions, url=plane.url, run=run["id"], at=utc(clock()), progress=progress
+        )
     link = receipts.write(
         custody,
         "verify",

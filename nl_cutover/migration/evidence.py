@@ -5,6 +5,8 @@ Nothing of MC's own code is run, because importing it opens and stamps the graph
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -14,14 +16,14 @@ import msgspec
 
 from ..contract import javascript as js
 from ..contract.archives import COMPARED
+from ..contract.telemetry import action_digest
 from ..errors import UnmeasurableError
-from ..stores.holders import UNKNOWN
+from ..stores.holders import UNKNOWN, holders_of
 from ..stores.identity import Located, resolve
 from ..stores.reader import Opened, read_store
 
 ARCHIVE_LABEL = "nl-transaction-archive"
 ACTION_LABEL = "nl-action-telemetry"
-ACTION_FIELDS = ("sequenceId", "sessionId", "timestamp", "tool", "success", "durationMs", "appName", "targets")
 T = TypeVar("T")
 
 
@@ -41,18 +43,18 @@ class Evidence(Protocol):
     @property
     def words(self) -> str: ...
 
-    def archives(self, source_tx_ids: Collection[str]) -> list[StoredArchive]:
-        """Every archive node with one of these `sourceTxId`s, whoever owns it."""
+    @property
+    def as_of(self) -> float:
+        """The moment up to which an absence may be believed, by this host's clock, ms since epoch."""
+        ...
+
+    def archives(self) -> list[StoredArchive]:
+        """Every archive node, whoever owns it."""
         ...
 
     def actions(self, tokens: Collection[str]) -> Counter[str]:
         """The admitted rows under these tokens, as a multiset of `action_digest`s."""
         ...
-
-
-def action_digest(fields: dict[str, Any]) -> str:
-    """SHA-256 of an admitted row's eight fields; an absent one is null, as MC stores it."""
-    return js.digest({name: fields.get(name) for name in ACTION_FIELDS})
 
 
 class GraphFile:
@@ -65,13 +67,21 @@ class GraphFile:
         self._located = located
         self.words = f"graph file {path}"
 
-    def archives(self, source_tx_ids: Collection[str]) -> list[StoredArchive]:
-        wanted = set(source_tx_ids)
-        return [
-            _stored(properties)
-            for properties in self._read(lambda opened: _properties(opened, ARCHIVE_LABEL))
-            if properties.get("sourceTxId") in wanted
-        ]
+    @property
+    def as_of(self) -> float:
+        """Now, while a process holds the file; else when it was last written: an old copy tells nothing of a later call."""
+        if holders_of([self._located])[self._located.identity.id].processes:
+            return time.time() * 1000
+        times = [os.stat(self._located.path).st_mtime_ns]
+        for suffix in ("-wal", "-shm"):
+            try:
+                times.append(os.stat(f"{self._located.path}{suffix}").st_mtime_ns)
+            except FileNotFoundError:
+                pass
+        return max(times) / 1_000_000
+
+    def archives(self) -> list[StoredArchive]:
+        return [_stored(properties) for properties in self._read(lambda opened: _properties(opened, ARCHIVE_LABEL))]
 
     def actions(self, tokens: Collection[str]) -> Counter[str]:
         wanted = set(tokens)

@@ -13,14 +13,16 @@ from typing import Any
 import msgspec
 
 from ..custody import receipts
-from ..custody.ledger import ActionEntry, ArchiveEntry, Ledger, RunFacts
+from ..custody.directory import exists, store_locks
+from ..custody.entries import ActionEntry, ArchiveEntry
+from ..custody.ledger import Ledger, RunFacts
 from ..custody.reading import LedgerReader
-from ..errors import CustodyError, RefusedError
+from ..errors import CustodyError, DifferenceError, RefusedError
 from ..ingress.preflight import Plane, error_of, preflight
 from ..ingress.session import Session
+from ..ingress.sessions import Sessions
 from ..stores.report import Report
 from .evidence import Evidence
-from .lives import lives_of
 from .plan import Plan, build_plan
 from .policy import Policy
 from .preparing import measured_facts, source_of, tool_facts, utc
@@ -28,6 +30,8 @@ from .progress import Barrier, Progress, no_barrier
 from .report import RunReport, SettleReport, report_from_ledger, settle_report
 from .run import Run, RunOutcome
 from .settle import QUIET_S, Settler
+from .source import Source
+from .verify import verify
 
 
 def migrate(
@@ -68,7 +72,8 @@ def migrate(
                 if (failure := session.open()) is not None:
                     raise error_of(failure, f"{plane.url} (slot {slot})")
         progress.note(f"plan {plan.digest[:16]}: {len(plan.losses)} kinds of loss, listed in the plan and the receipt")
-        with Ledger(custody, clock) as ledger:
+        with store_locks(source.stores), Ledger(custody, clock) as ledger:
+            _check_age_of_ledger(custody, ledger)
             facts = ledger.begin(_facts(plane, plan, clock()))
             run = Run(
                 ledger,
@@ -82,58 +87,99 @@ def migrate(
                 barrier=barrier,
             )
             recovered = run.enter(spool)
-            settler = Settler(ledger, offset_ms=facts.clock_offset_ms, quiet_ms=quiet_ms)
             if evidence is not None:
-                settler.by_evidence(evidence, source, run.lives())
+                Settler(ledger, quiet_ms=quiet_ms).by_evidence(evidence)
+            earlier = ledger.read("SELECT count(*) FROM archives WHERE state = 'confirmed'")[0][0]
             outcome = run.carry(recovered)
+            if earlier and outcome.stopped is None:
+                outcome = _read_again(
+                    outcome, source, custody, {"": new_session, **identities}, plane, facts.id, progress
+                )
             result = report_from_ledger(
                 custody, at=utc(clock()), losses=plan.losses, stopped=outcome.stopped, sent=outcome.sent
             )
             body = _receipt_body(report, plan, plane, outcome, result, facts, acknowledged)
-            body["settled"] = msgspec.to_builtins(settler.decisions)
             with LedgerReader(custody) as reader:
+                body["settled"] = reader.settled()
                 body["id_map"] = [msgspec.to_builtins(entry) for entry in reader.id_map()]
             barrier("before receipt")
             link = receipts.write(custody, "migrate", body)
     return msgspec.structs.replace(result, receipt=str(link.path))
 
 
+def _read_again(
+    outcome: RunOutcome,
+    source: Source,
+    custody: Path,
+    identities: Mapping[str, Callable[[], Session]],
+    plane: Plane,
+    run: str,
+    progress: Progress,
+) -> RunOutcome:
+    """Archives that an earlier call confirmed are a claim of that call: this one proves them anew."""
+    with LedgerReader(custody) as reader, Sessions(identities) as sessions:
+        mapped = {entry.old: entry for entry in reader.id_map()}
+        checked = verify(source, mapped, reader.excluded(), sessions, url=plane.url, run=run, at="", progress=progress)
+    wrong = [d for d in checked.differences if d.new is not None]
+    if not wrong:
+        return outcome
+    reason = DifferenceError(
+        f"{len(wrong)} archives that were confirmed earlier read back differently now, {wrong[0].old} among them: {wrong[0].what}",
+        "nl-cutover verify names each",
+    )
+    return msgspec.structs.replace(outcome, stopped=reason)
+
+
 def settle(
-    report: Report,
     *,
     custody: Path,
     evidence: Evidence | None,
     rows: Sequence[str],
-    life_gap_hours: float,
     quiet_ms: float,
     clock: Callable[[], int],
 ) -> SettleReport:
     """Decide unknown outcomes by the operator's words, then by evidence, and leave a receipt. Sends nothing.
 
-    Raises CutoverError; what was decided before it is in the ledger.
+    Raises CutoverError; what was decided before it is in the ledger, and in the next receipt.
     """
-    with source_of(report) as source, Ledger(custody, clock) as ledger:
+    if not exists(custody):
+        raise CustodyError(f"there is no run in custody {custody}", "there is nothing to settle")
+    with Ledger(custody, clock) as ledger:
         facts = ledger.run
         if facts is None:
             raise CustodyError(f"custody {custody} holds no run", "there is nothing to settle")
         ledger.recover()
-        settler = Settler(ledger, offset_ms=facts.clock_offset_ms, quiet_ms=quiet_ms)
+        settler = Settler(ledger, quiet_ms=quiet_ms)
         settler.by_operator(rows)
         if evidence is not None:
-            settler.by_evidence(evidence, source, lives_of(source, life_gap_hours))
+            settler.by_evidence(evidence)
         where = report_from_ledger(custody, at=utc(clock()), losses=[])
         result = settle_report(facts.id, where, settler.decisions)
+        with LedgerReader(custody) as reader:
+            settled = reader.settled()
         body = {
             "schema": "nl-cutover/receipt/1",
             "run": facts.id,
             "at": result.at,
             "tool": tool_facts(),
             "evidence": None if evidence is None else evidence.words,
-            "settled": msgspec.to_builtins(settler.decisions),
+            "settled": settled,
             "outcome": {"verdict": result.verdict, "exit_code": result.exit_code, "left": result.left},
         }
         link = receipts.write(custody, "settle", body)
     return msgspec.structs.replace(result, receipt=str(link.path))
+
+
+def _check_age_of_ledger(custody: Path, ledger: Ledger) -> None:
+    """Raises CustodyError when the ledger does not know what the newest receipt of this custody says was saved."""
+    for link in reversed(receipts.chain(custody)):
+        if link.kind == "migrate":
+            if not ledger.all_known(entry["new"] for entry in receipts.read(link.path)[1]["id_map"]):
+                raise CustodyError(
+                    f"the ledger is older than receipt {link.path.name}: it does not know all that was saved",
+                    "an older copy was brought back; it would send rows again. Bring back the newest",
+                )
+            return
 
 
 def _check_plan(plan: Plan, acknowledged: str | None) -> None:
@@ -153,9 +199,8 @@ def _facts(plane: Plane, plan: Plan, now_ms: int) -> RunFacts:
         url=plane.url,
         plane_id=plane.plane_id,
         data_root=plane.data_root,
-        owner=plan.owner,
+        owner=plan.owner if plan.owner_stated else None,
         plan_digest=plan.digest,
-        clock_offset_ms=int((plane.clock_offset_s or 0) * 1000),
     )
 
 
@@ -182,6 +227,7 @@ def _receipt_body(
             "owner_stated": plan.owner_stated,
             "writers": plan.writers,
             "identities": plan.identities,
+            "slots": plan.slots,
             "telemetry": plan.telemetry,
             "replays": plan.replays,
             "stores": plain(plan.stores),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from ..contract.archives import save_call
 from ..contract.rows import ACTIONS, ARCHIVES, Row, key_text
 from ..contract.telemetry import project
 from ..contract.wire import BODY_LIMIT, RETENTION_MS
-from ..custody.ledger import ActionEntry, ArchiveEntry
+from ..custody.entries import ActionEntry, ArchiveEntry
 from ..verdicts import ExitCode, Refused
 from .lives import Lives, lives_of
 from .policy import Policy, Replays, TelemetryMode
@@ -63,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     owner_stated: bool
     writers: dict[str, int]
     identities: dict[str, int]  # credential slot -> archives that it saves; empty when one token saves all
+    slots: dict[str, str]  # writer -> credential slot
     telemetry: str
     replays: str
     life_gap_hours: float
@@ -113,6 +115,7 @@ def build_plan(
         owner_stated=policy.owner is not None,
         writers=dict(sorted(tally.writers.items())),
         identities=dict(sorted(tally.slots.items())),
+        slots={writer: policy.identities[writer] for writer in sorted(tally.writers) if tally.slots},
         telemetry=str(policy.telemetry),
         replays=policy.replays,
         life_gap_hours=policy.life_gap_hours,
@@ -196,11 +199,17 @@ def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _
         store=store.id,
         source_tx_id=call.source_tx_id,
         call_digest=call.digest,
-        writer=call.writer,
         identity=slot,
-        named=call.named,
+        host_facts=_host_facts(row),
         marks_wanted=call.replays if policy.replays is Replays.MARKS else 0,
     )
+
+
+def _host_facts(row: Row) -> str:
+    """What the four operations cannot carry of an archive, as the host has it."""
+    kept = ("archived_at", "replay_count", "last_replayed_at")
+    values = {name: v if isinstance(v := row[name], int | float) and abs(v) < 2**53 else None for name in kept}
+    return json.dumps(values)
 
 
 def _action(row: Row, digest: str, store: SourceStore, _: Policy, tally: _Tally, now_ms: int) -> ActionEntry:

@@ -87,12 +87,12 @@ class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
 def settle_report(run: str, where: RunReport, decisions: list[Decision]) -> SettleReport:
     """What a settling came to: PROVED when no outcome is unknown any more."""
     left = where.archives.unknown + where.telemetry.unknown + where.marks.unknown
-    code = ExitCode.PARTIAL if left else ExitCode.PROVED
+    code = ExitCode.PARTIAL if left else ExitCode.DIFFERENCE if where.archives.differs else ExitCode.PROVED
     steps = [f"{left} outcomes are still unknown: `nl-cutover status` lists them"] if left else []
     steps.append("carry on: give the `nl-cutover migrate` command again")
     return SettleReport(
         run=run,
-        verdict="partial" if left else "settled",
+        verdict="settled" if code is ExitCode.PROVED else verdict_word(code),
         exit_code=int(code),
         at=where.at,
         decisions=decisions,
@@ -128,7 +128,8 @@ def summarize(counts: Counts) -> tuple[Archives, Marks, TelemetryCounts]:
 
 def exit_code(archives: Archives, marks: Marks, telemetry: TelemetryCounts, stopped: CutoverError | None) -> ExitCode:
     """The one place that turns a run's counts into its exit code."""
-    if stopped is not None and stopped.exit_code in (ExitCode.INTERRUPTED, ExitCode.CREDENTIALS, ExitCode.FAULT):
+    own = (ExitCode.INTERRUPTED, ExitCode.CREDENTIALS, ExitCode.DIFFERENCE, ExitCode.FAULT)
+    if stopped is not None and stopped.exit_code in own:
         return stopped.exit_code
     if archives.differs:
         return ExitCode.DIFFERENCE
@@ -149,7 +150,7 @@ def next_steps(code: ExitCode, archives: Archives, marks: Marks, telemetry: Tele
     if archives.refused or telemetry.refused:
         steps.append(
             "refused rows stay on the host and keep the cut refused; to accept that for one of them: "
-            "nl-cutover settle CHECKOUT... --row ID=exclude"
+            "nl-cutover settle --row ID=exclude"
         )
     if archives.differs:
         steps.append("both copies of each different archive are kept under evidence/ in the custody directory")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from ..custody.entries import ActionEntry, ArchiveEntry
 from ..custody.journal import Change
-from ..custody.ledger import ActionEntry, ArchiveEntry, Ledger
-from ..errors import CutoverError, InterruptedRunError, RefusedError
+from ..custody.ledger import OPEN_ARCHIVES, Ledger
+from ..errors import CutoverError, InterruptedRunError
 from ..ingress.session import Session
 from ..ingress.sessions import Sessions
 from .archives import ArchiveRoad
@@ -57,7 +59,7 @@ class Run:
     def enter(self, entries: Iterable[ArchiveEntry | ActionEntry]) -> int:
         """Bring the rows into the ledger and settle what a dead process left. Returns the rows that were in flight.
 
-        Raises RefusedError when one archive id stands for two contents, in the stores or between them and the ledger.
+        A row that was changed on the host after it was sent is refused by name; the others are carried.
         """
         recovered = self._ledger.recover()
         self._ledger.reopen_refused()
@@ -73,13 +75,7 @@ class Run:
                 self._add(archives, actions)
         self._add(archives, actions)
         self._ledger.drop_vanished()
-        if conflicts := self._ledger.conflicts():
-            key, digests = conflicts[0]
-            raise RefusedError(
-                f"archive {key} stands for {len(digests)} contents ({', '.join(d[:12] for d in digests)})"
-                + (f", and {len(conflicts) - 1} more like it" if len(conflicts) > 1 else ""),
-                "it was changed on the host after it was saved, or two stores disagree; nothing was sent",
-            )
+        self._ledger.refuse_changed()
         self._apply_telemetry_policy()
         return recovered
 
@@ -91,9 +87,17 @@ class Run:
                 self._carry_telemetry()
         except KeyboardInterrupt:
             self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
-        if not self._ledger.read("SELECT 1 FROM actions WHERE state IN ('pending', 'intended', 'unknown') LIMIT 1"):
-            self._ledger.commit(Change("DELETE FROM tokens", (), None))
+        self._forget_tokens()
         return RunOutcome(self._sent, recovered, self._stop.reason, self._refused_requests)
+
+    def _forget_tokens(self) -> None:
+        """Erase the token map once no row can be sent, or settled, by it any more."""
+        open_rows = "state IN ('pending', 'left', 'intended', 'unknown') OR (state = 'refused' AND batch IS NOT NULL)"
+        if not self._ledger.read(f"SELECT 1 FROM actions WHERE {open_rows} LIMIT 1"):
+            self._ledger.commit(
+                Change("DELETE FROM tokens", (), None),
+                Change("UPDATE actions SET token = NULL, sent_digest = NULL WHERE token IS NOT NULL", (), None),
+            )
 
     def _add(self, archives: list[ArchiveEntry], actions: list[ActionEntry]) -> None:
         self._ledger.add_archives(archives)
@@ -102,6 +106,7 @@ class Run:
         actions.clear()
 
     def _apply_telemetry_policy(self) -> None:
+        held = "id IN (SELECT row_id FROM origins WHERE row_table = 'actions' AND store IN (SELECT value FROM json_each(?)))"
         match self._policy.telemetry.mode:
             case TelemetryMode.ADMIT:
                 sql = "UPDATE actions SET state = 'pending' WHERE state = 'left'"
@@ -110,17 +115,15 @@ class Run:
             case TelemetryMode.DISCARD:
                 sql = (
                     "UPDATE actions SET state = 'discarded' "
-                    "WHERE state IN ('pending', 'left') OR (state = 'refused' AND batch IS NULL)"
+                    "WHERE (state IN ('pending', 'left') OR (state = 'refused' AND batch IS NULL))"
                 )
-        self._ledger.commit(Change(sql, (), None))
+        # Only rows of the stores that this run was given: the operator counted no others.
+        self._ledger.commit(Change(f"{sql} AND {held}", (json.dumps(list(self._source.stores)),), None))
 
     def _carry_archives(self) -> None:
-        work = self._ledger.archive_work()
+        work = self._ledger.archive_work(self._source.stores)
         lock = threading.Lock()
-        total = self._ledger.read(
-            "SELECT count(*) FROM archives WHERE state IN ('pending', 'delivered') OR (state = 'confirmed' AND "
-            "marks_made < marks_wanted AND marks_state <> 'unknown')"
-        )[0][0]
+        total = self._ledger.read(f"SELECT count(*) FROM archives a WHERE {OPEN_ARCHIVES}")[0][0]
         self._progress.stage("archives", total)
 
         def worker(sessions: Sessions) -> None:
@@ -131,8 +134,7 @@ class Run:
                         item = next(work, None)
                     if item is None:
                         break
-                    if self._source.holds(item.store):
-                        road.carry(item)
+                    road.carry(item)
                     self._progress.advance()
             finally:
                 road.flush()
@@ -148,10 +150,10 @@ class Run:
 
         def worker(sessions: Sessions) -> None:
             operations = sessions.operations("")
-            while not self._stop and (size := road.carry(operations)) is not None:
-                self._progress.advance(size)
+            while not self._stop and (done := road.carry(operations)) is not None:
+                self._progress.advance(done[0])
                 with self._lock:
-                    self._sent += 1
+                    self._sent += done[1]
 
         self._in_threads(worker, (total + 99) // 100)
 

@@ -10,26 +10,26 @@ mark      MC's file counts one more than was made                       made
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 
-from ..contract import javascript as js
-from ..contract.rows import ACTIONS
-from ..contract.telemetry import Action, project
 from ..custody.journal import Change
-from ..custody.ledger import ActionWork, Ledger, move_action, move_archive, set_archive
+from ..custody.ledger import Ledger, move_action, move_archive, set_archive
 from ..errors import RefusedError, UsageError
-from .evidence import Evidence, StoredArchive, action_digest
-from .lives import Lives
-from .source import Source
-from .telemetry import Tokens
+from .evidence import Evidence, StoredArchive
 
-_CLOCKS_MS = 5_000  # by how much two clocks may disagree beyond the offset that was measured
-_UNKNOWN = "state IN ('unknown', 'mixed')"
+_CLOCKS_MS = 60_000  # by how much two clocks may disagree without anybody noticing
+_UNKNOWN = "state = 'unknown'"
+_UNKNOWN_ARCHIVES = "state = 'unknown' OR marks_state = 'unknown'"
+_TOO_OLD = "the evidence is older than the call; take a newer one"
 _TOO_EARLY = "tried too recently; settle again later"
 QUIET_S = 15.0  # a server that waits for a lock may still commit this long after the call was given up
+
+
+_Row = tuple[int, str, int, int]  # id, key, when it was intended, when its call was given up
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -43,147 +43,166 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Settler:
-    """Decides the unknown rows of a ledger. `offset_ms` is MC's clock minus ours."""
+    """Decides the unknown rows of a ledger. `quiet_ms`: how long after a call was given up its absence is believed."""
 
-    def __init__(self, ledger: Ledger, *, offset_ms: float = 0.0, quiet_ms: float = QUIET_S * 1000) -> None:
-        self._ledger, self._offset, self._quiet = ledger, offset_ms, quiet_ms
+    def __init__(self, ledger: Ledger, *, quiet_ms: float = QUIET_S * 1000) -> None:
+        self._ledger, self._quiet = ledger, quiet_ms
         self.decisions: list[Decision] = []
 
-    def by_operator(self, words: Iterable[str]) -> None:
+    def by_operator(self, words: Sequence[str]) -> None:
         """`KEY=resend|exclude`, `KEY=saved:ARCHIVE`, `batch:N=resend|admitted`, `mark:KEY=made|not-made`.
 
-        Raises UsageError for words that are none of these, RefusedError for a row that is not unknown.
+        Raises UsageError for words that are none of these, before anything is decided; RefusedError for a row that has
+        no unknown outcome.
         """
+        steps = []
         for word in words:
             name, equals, choice = word.rpartition("=")
-            if not equals:
+            kind, _, rest = name.partition(":")
+            if not equals or not name:
                 raise UsageError(f"--row takes ROW=DECISION, not {word!r}", "for example: --row ID=resend")
-            if name.startswith("batch:") and choice in ("resend", "admitted"):
-                self._batch_by_operator(name.removeprefix("batch:"), choice)
-            elif name.startswith("mark:") and choice in ("made", "not-made"):
-                self._mark(name.removeprefix("mark:"), choice == "made", "operator", "")
-            elif choice == "exclude":
-                self._exclude(name)
-            elif not name.startswith(("batch:", "mark:")) and (choice == "resend" or choice.startswith("saved:")):
-                self._archive_by_operator(name, choice.removeprefix("saved:") if ":" in choice else None)
+            if kind == "batch" and choice in ("resend", "admitted"):
+                steps.append(partial(self._batch_by_operator, rest, choice))
+            elif kind == "mark" and choice in ("made", "not-made"):
+                steps.append(partial(self._mark, rest, choice == "made", "operator", ""))
+            elif kind not in ("batch", "mark") and choice == "exclude":
+                steps.append(partial(self._exclude, name))
+            elif kind not in ("batch", "mark") and (
+                choice == "resend" or (choice.startswith("saved:") and choice != "saved:")
+            ):
+                archive_id = choice.removeprefix("saved:") if choice != "resend" else None
+                steps.append(partial(self._archive_by_operator, name, archive_id))
             else:
-                raise UsageError(
-                    f"--row {word!r} is no decision", "resend, exclude, saved:ARCHIVE, admitted, made or not-made"
-                )
+                known = "resend, exclude, saved:ARCHIVE, admitted, made or not-made"
+                raise UsageError(f"--row {word!r} is no decision", known)
+        for step in steps:
+            step()
 
-    def by_evidence(self, evidence: Evidence, source: Source, lives: Lives) -> None:
-        """Decide everything that the evidence decides. Rows tried too recently stay as they are."""
-        nodes = self._nodes(evidence)
+    def by_evidence(self, evidence: Evidence) -> None:
+        """Decide everything that the evidence decides. Rows tried too recently stay as they are.
+
+        Raises RefusedError when the evidence lacks an archive that MC is known to hold: it is of another plane or time.
+        """
+        if not self._ledger.read(f"SELECT 1 FROM archives WHERE {_UNKNOWN_ARCHIVES} LIMIT 1") and not self._batches():
+            return
+        nodes = evidence.archives()
+        held = {node.archive_id for node in nodes}
+        known = self._ledger.read(
+            "SELECT archive_id FROM archives WHERE archive_id IS NOT NULL AND state = 'confirmed'"
+        )
+        missing = [i for (i,) in known if i not in held]
+        if missing:
+            raise RefusedError(
+                f"the {evidence.words} lacks {len(missing)} archives that were read back from MC, {missing[0]} among them",
+                "it is another plane's graph, or an older copy: what it does not hold proves nothing",
+            )
         self._archives(evidence, nodes)
         self._marks(evidence, nodes)
-        self._batches(evidence, source, lives)
-
-    def _nodes(self, evidence: Evidence) -> list[StoredArchive]:
-        asked = "SELECT DISTINCT source_tx_id FROM archives WHERE state = 'unknown' OR marks_state = 'unknown'"
-        wanted = [name for (name,) in self._ledger.read(asked)]
-        return evidence.archives(wanted) if wanted else []
+        self._settle_batches(evidence)
 
     def _archives(self, evidence: Evidence, nodes: list[StoredArchive]) -> None:
         claimed = {i for (i,) in self._ledger.read("SELECT archive_id FROM archives WHERE archive_id IS NOT NULL")}
-        groups: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
-        for row_id, key, digest, at in self._ledger.read(
-            "SELECT id, key, call_digest, intended_at FROM archives WHERE state = 'unknown' ORDER BY id"
+        groups: dict[str, list[_Row]] = defaultdict(list)
+        for row_id, key, digest, at, given_up in self._ledger.read(
+            "SELECT id, key, call_digest, intended_at, given_up_at FROM archives WHERE state = 'unknown' ORDER BY id"
         ):
-            groups[digest].append((row_id, key, at))
+            groups[digest].append((row_id, key, at, given_up))
         for digest, rows in groups.items():
-            if self._too_early(max(at for _, _, at in rows)):
+            keys = [key for _, key, _, _ in rows]
+            newest, oldest = max(given_up for *_, given_up in rows), min(at for _, _, at, _ in rows)
+            found = [n for n in nodes if n.digest == digest and n.archive_id not in claimed]
+            early = [n for n in found if n.stored_at < oldest - _CLOCKS_MS]
+            if self._too_early(newest):
+                self._undecided("archive", keys, evidence, _TOO_EARLY)
+            elif early:
+                # A clock that was set may have stamped our own node so: never a reason to send again.
+                why = f"an equal archive is stamped before the call: {early[0].archive_id}"
+                self._undecided("archive", keys, evidence, why)
+            elif len(found) > len(rows):
                 self._undecided(
-                    "archive", [key for _, key, _ in rows], evidence, "tried too recently; settle again later"
+                    "archive", keys, evidence, f"MC holds more than one: {', '.join(n.archive_id for n in found)}"
                 )
-                continue
-            earliest = min(at for _, _, at in rows) + self._offset - _CLOCKS_MS
-            found = [n for n in nodes if n.digest == digest and n.archive_id not in claimed and n.stored_at >= earliest]
-            if len(found) > len(rows):
-                ids = ", ".join(node.archive_id for node in found)
-                self._undecided("archive", [key for _, key, _ in rows], evidence, f"MC holds more than one: {ids}")
-                continue
-            found.sort(key=lambda node: node.stored_at)
-            for index, (row_id, key, _) in enumerate(rows):
-                if index < len(found):
-                    node = found[index]
-                    change = move_archive(
-                        row_id, "delivered", archive_id=node.archive_id, delivered_at=self._ledger.now(), reason=""
-                    )
-                    self._decide(Decision("archive", key, "adopted", evidence.words, node.archive_id), change)
-                else:
-                    change = move_archive(row_id, "pending", reason="")
-                    self._decide(Decision("archive", key, "resend", evidence.words, "MC does not hold it"), change)
+            elif len(found) < len(rows) and evidence.as_of < newest:
+                self._undecided("archive", keys, evidence, _TOO_OLD)
+            else:
+                self._adopt(evidence, rows, sorted(found, key=lambda node: node.stored_at))
+
+    def _adopt(self, evidence: Evidence, rows: list[_Row], found: list[StoredArchive]) -> None:
+        for index, (row_id, key, _, _) in enumerate(rows):
+            if index < len(found):
+                new = found[index].archive_id
+                change = move_archive(row_id, "delivered", archive_id=new, reason="")
+                self._decide(Decision("archive", key, "adopted", evidence.words, new), change)
+            else:
+                change = move_archive(row_id, "pending", reason="")
+                self._decide(Decision("archive", key, "resend", evidence.words, "MC does not hold it"), change)
 
     def _marks(self, evidence: Evidence, nodes: list[StoredArchive]) -> None:
         counts = {node.archive_id: node.replays for node in nodes}
-        for key, archive_id, made in self._ledger.read(
-            "SELECT key, archive_id, marks_made FROM archives WHERE marks_state = 'unknown' ORDER BY id"
+        for key, archive_id, made, at in self._ledger.read(
+            "SELECT key, archive_id, marks_made, coalesce(given_up_at, 0) FROM archives WHERE marks_state = 'unknown' ORDER BY id"
         ):
             count = counts.get(archive_id)
-            if count in (made, made + 1):
+            if self._too_early(at) or evidence.as_of < at:
+                self._undecided("mark", [key], evidence, _TOO_EARLY if self._too_early(at) else _TOO_OLD)
+            elif count in (made, made + 1):
                 self._mark(key, count == made + 1, evidence.words, f"MC's file counts {count}")
             else:
                 self._undecided("mark", [key], evidence, f"MC's file counts {count}, {made} marks were made")
 
-    def _batches(self, evidence: Evidence, source: Source, lives: Lives) -> None:
-        tokens = Tokens(self._ledger, lives, new_token=lambda: "")
-        unknown = self._ledger.read(
-            "SELECT id, intended_at FROM batches WHERE state IN ('unknown', 'mixed') ORDER BY id"
-        )
-        rows = {number: self._rows(number, source) for number, _ in unknown}
-        sent = {t for members in rows.values() for work, action in members if (t := tokens.known(work, action))}
-        if not sent:
+    def _batches(self) -> list[tuple[int, str, int]]:
+        asked = "SELECT id, state, coalesce(given_up_at, intended_at) FROM batches WHERE state IN ('unknown', 'mixed') ORDER BY id"
+        return [(number, state, at) for number, state, at in self._ledger.read(asked)]
+
+    def _settle_batches(self, evidence: Evidence) -> None:
+        batches = self._batches()
+        if not batches:
             return
-        stored = evidence.actions(sent)
-        for work, action in self._projected("state = 'admitted'", (), source):
-            token = tokens.known(work, action)
-            if token in sent:
-                stored[_digest(action, token)] -= 1
-        for number, at in unknown:
-            if self._too_early(at):
-                self._undecided("batch", [str(number)], evidence, _TOO_EARLY)
+        asked = "SELECT token, sent_digest, batch FROM actions WHERE state {} AND token IS NOT NULL"
+        tokens = {token for token, _, _ in self._ledger.read(asked.format("= 'unknown'"))}
+        stored = evidence.actions(tokens)
+        for token, digest, _ in self._ledger.read(asked.format("= 'admitted'")):
+            if token in tokens:
+                stored[digest] -= 1
+        for number, state, at in batches:
+            if self._too_early(at) or evidence.as_of < at:
+                self._undecided("batch", [str(number)], evidence, _TOO_EARLY if self._too_early(at) else _TOO_OLD)
                 continue
-            changes, admitted = [], 0
-            for work, action in rows[number]:
-                digest = _digest(action, tokens.known(work, action) or "")
-                if stored[digest] > 0:
-                    stored[digest] -= 1
-                    admitted += 1
-                    changes.append(move_action(work.id, "admitted", reason=""))
-                else:
-                    changes.append(move_action(work.id, "pending", reason="", batch=None))
-            decision = "admitted" if admitted == len(rows[number]) else "resend"
-            detail = f"{admitted} of {len(rows[number])} rows found"
-            state = "admitted" if admitted else "not-sent"
-            changes.append(Change("UPDATE batches SET state = ?, admitted = ? WHERE id = ?", (state, admitted, number)))
+            rows = self._ledger.read(
+                "SELECT id, sent_digest FROM actions WHERE batch = ? AND state = 'unknown' ORDER BY id", (number,)
+            )
+            found = [row_id for row_id, digest in rows if self._take(stored, digest)]
+            rest = [row_id for row_id, _ in rows if row_id not in set(found)]
+            changes = [move_action(row_id, "admitted", reason="") for row_id in found]
+            if state == "mixed":  # MC itself said that it refused some: these
+                changes += [move_action(row_id, "refused", reason="MC refused it") for row_id in rest]
+            else:
+                changes += [move_action(row_id, "pending", reason="", batch=None) for row_id in rest]
+            changes.append(
+                Change(
+                    "UPDATE batches SET state = ?, admitted = ?, proven = 1 WHERE id = ?",
+                    ("admitted" if found else "not-sent", len(found), number),
+                )
+            )
+            decision = "admitted" if not rest else "refused" if state == "mixed" else "resend"
+            detail = f"{len(found)} of {len(rows)} rows found"
             self._decide(Decision("batch", str(number), decision, evidence.words, detail), *changes)
 
-    def _rows(self, number: int, source: Source) -> list[tuple[ActionWork, Action]]:
-        return list(self._projected("state = 'unknown' AND batch = ?", (number,), source))
-
-    def _projected(
-        self, condition: str, parameters: tuple[int, ...], source: Source
-    ) -> Iterable[tuple[ActionWork, Action]]:
-        for row in self._ledger.read(
-            "SELECT id, key, digest, (SELECT min(store) FROM origins o WHERE o.row_table = 'actions' "
-            f"AND o.row_id = actions.id) FROM actions WHERE {condition} ORDER BY id",
-            parameters,
-        ):
-            work = ActionWork(*row)
-            action = project(source.fetch(work.store, ACTIONS, work.key, work.digest))
-            if isinstance(action, Action):
-                yield work, action
+    @staticmethod
+    def _take(stored: Counter[str], digest: str) -> bool:
+        if stored[digest] <= 0:
+            return False
+        stored[digest] -= 1
+        return True
 
     def _batch_by_operator(self, number: str, choice: str) -> None:
-        known = self._ledger.read(f"SELECT 1 FROM batches WHERE id = ? AND {_UNKNOWN}", (number,))
-        if not known:
+        if not self._ledger.read("SELECT 1 FROM batches WHERE id = ? AND state = 'unknown'", (number,)):
             raise RefusedError(f"batch {number} has no unknown outcome", "nl-cutover status lists those that have")
         to, batch, state = ("admitted", "batch", choice) if choice == "admitted" else ("pending", "NULL", "not-sent")
         self._decide(
             Decision("batch", number, choice, "operator"),
             Change(
-                f"UPDATE actions SET state = '{to}', reason = '', batch = {batch} "
-                "WHERE batch = ? AND state = 'unknown'",
+                f"UPDATE actions SET state = '{to}', reason = '', batch = {batch} WHERE batch = ? AND state = 'unknown'",
                 (number,),
                 None,
             ),
@@ -191,18 +210,23 @@ class Settler:
         )
 
     def _archive_by_operator(self, key: str, archive_id: str | None) -> None:
-        rows = self._ledger.read("SELECT id FROM archives WHERE key = ? AND state = 'unknown'", (key,))
+        states = (
+            "state IN ('unknown', 'refused') OR state = 'delivered' AND reason <> ''"
+            if archive_id is None
+            else _UNKNOWN
+        )
+        rows = self._ledger.read(
+            f"SELECT id FROM archives WHERE key = ? AND ({states}) AND refused_by <> 'plan'", (key,)
+        )
         if len(rows) != 1:
-            raise RefusedError(f"archive {key} has no unknown outcome", "nl-cutover status lists those that have")
+            raise RefusedError(f"archive {key} has no outcome to decide", "nl-cutover status lists those that have")
         if archive_id is None:
-            change = move_archive(rows[0][0], "pending", reason="")
+            change = move_archive(rows[0][0], "pending", reason="", archive_id=None)
             self._decide(Decision("archive", key, "resend", "operator"), change)
             return
         if self._ledger.read("SELECT 1 FROM archives WHERE archive_id = ?", (archive_id,)):
             raise RefusedError(f"{archive_id} is another row's archive already", "look at the id map in the receipt")
-        change = move_archive(
-            rows[0][0], "delivered", archive_id=archive_id, delivered_at=self._ledger.now(), reason=""
-        )
+        change = move_archive(rows[0][0], "delivered", archive_id=archive_id, reason="")
         self._decide(Decision("archive", key, "adopted", "operator", archive_id), change)
 
     def _exclude(self, key: str) -> None:
@@ -215,16 +239,15 @@ class Settler:
         raise RefusedError(f"{key} is not a refused row", "nl-cutover status lists those that are")
 
     def _mark(self, key: str, landed: bool, by: str, detail: str) -> None:
-        rows = self._ledger.read(
-            "SELECT id, marks_made FROM archives WHERE key = ? AND marks_state = 'unknown'", (key,)
-        )
+        asked = "SELECT id, marks_made FROM archives WHERE key = ? AND marks_state = 'unknown'"
+        rows = self._ledger.read(asked, (key,))
         if len(rows) != 1:
             raise RefusedError(f"the marks of {key} are not unknown", "nl-cutover status lists those that are")
         change = set_archive(rows[0][0], marks_made=rows[0][1] + landed, marks_state="idle", reason="")
         self._decide(Decision("mark", key, "made" if landed else "not-made", by, detail), change)
 
-    def _too_early(self, intended_at: int) -> bool:
-        return self._ledger.now() - intended_at < self._quiet
+    def _too_early(self, at: int) -> bool:
+        return self._ledger.now() - at < self._quiet
 
     def _undecided(self, what: str, keys: Iterable[str], evidence: Evidence, why: str) -> None:
         self.decisions += [Decision(what, key, "undecided", evidence.words, why) for key in keys]
@@ -239,9 +262,3 @@ class Settler:
             ),
         )
         self.decisions.append(decision)
-
-
-def _digest(action: Action, token: str) -> str:
-    fields = js.parse(action.encode(token))
-    assert isinstance(fields, dict)
-    return action_digest(fields)

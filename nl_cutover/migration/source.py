@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from ..contract.rows import ACTIONS, COLUMNS, KEY, Row, Text, key_of_text
+from ..contract.rows import ACTIONS, KEY, Row, Text, key_of_text
 from ..errors import RefusedError
 from ..stores.snapshot import Snapshot, rows
+from ..stores.tables import Table, find, quoted
 
 
 class SourceStore(msgspec.Struct, frozen=True):
@@ -31,6 +32,7 @@ class Source:
     def __init__(self, stores: list[SourceStore]) -> None:
         self.stores = {store.id: store for store in stores}
         self._connections: dict[str, sqlite3.Connection] = {}
+        self._selects: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Source:
@@ -63,26 +65,33 @@ class Source:
 
     def fetch(self, store_id: str, table: str, key: str, digest: str) -> Row:
         """The row with this key and digest. Raises RefusedError when the snapshot does not hold it."""
-        found = self._ask(
-            store_id,
-            f"SELECT {', '.join(COLUMNS[table])} FROM main.{table} WHERE {KEY[table]} = ?",
-            (key_of_text(key),),
-        )
-        for values in found:
+        for values in self._ask(store_id, self._select(store_id, table), (key_of_text(key),)):
             row = Row(table, values)
             if row.digest == digest:
                 return row
         raise RefusedError(f"row {key} of {table} is no longer in store {store_id} as it was planned")
 
+    def _select(self, store_id: str, table: str) -> str:
+        """SQL for the rows with a key, in the contract's columns whatever the schema's age."""
+        known = self._selects.get((store_id, table))
+        if known is None:
+            with self._lock:
+                found = find(self._connection(store_id), table)
+            if not isinstance(found, Table) or KEY[table] not in found.columns:
+                raise RefusedError(f"{table} of store {store_id} has no key by which a row could be found")
+            known = f"SELECT {found.selected} FROM {found.source} WHERE {quoted(found.columns[KEY[table]])} = ?"
+            self._selects[store_id, table] = known
+        return known
+
     def _ask(self, store_id: str, sql: str, parameters: tuple[object, ...]) -> list[tuple[Any, ...]]:
         with self._lock:
-            connection = self._connections.get(store_id)
-            if connection is None:
-                address = self.stores[store_id].snapshot.path.absolute().as_uri() + "?mode=ro&immutable=1"
-                connection = sqlite3.connect(address, uri=True, check_same_thread=False)
-                connection.text_factory = Text
-                self._connections[store_id] = connection
-            return connection.execute(sql, parameters).fetchall()
+            return self._connection(store_id).execute(sql, parameters).fetchall()
 
-    def holds(self, store_id: str) -> bool:
-        return store_id in self.stores
+    def _connection(self, store_id: str) -> sqlite3.Connection:
+        connection = self._connections.get(store_id)
+        if connection is None:
+            address = self.stores[store_id].snapshot.path.absolute().as_uri() + "?mode=ro&immutable=1"
+            connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+            connection.text_factory = Text
+            self._connections[store_id] = connection
+        return connection

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+from ..contract import javascript as js
 from ..contract.rows import ACTIONS
-from ..contract.telemetry import Action, admit_arguments, batches, project
+from ..contract.telemetry import Action, action_digest, admit_arguments, batches, project
+from ..custody.entries import ActionWork
 from ..custody.journal import Change
-from ..custody.ledger import ActionWork, Ledger
+from ..custody.ledger import Ledger, move_action
+from ..errors import RefusedError
 from ..ingress.operations import Operations
 from ..verdicts import Delivered, NotSent, Refused, Unknown
 from .lives import Lives
@@ -30,10 +33,6 @@ class Tokens:
         self._known: dict[tuple[str, bytes], str] = {
             (store, bytes(name)): token for store, name, token in ledger.read("SELECT store, name, token FROM tokens")
         }
-
-    def known(self, work: ActionWork, action: Action) -> str | None:
-        """The token that this row was, or would have been, sent under; None when it never was."""
-        return self._known.get((work.store, self._name(work, action)))
 
     def of(self, batch: Batch) -> tuple[list[str], list[Change]]:
         """The tokens of a batch in order, and the changes that make new ones durable."""
@@ -71,37 +70,27 @@ class TelemetryRoad:
         self._batches = batches(self._projected())
         self._next = int(ledger.read("SELECT coalesce(max(id), 0) + 1 FROM batches")[0][0])
 
-    def carry(self, operations: Operations) -> int | None:
-        """Send the next batch. Returns its size, or None when there is none left."""
-        with self._lock:
+    def carry(self, operations: Operations) -> tuple[int, bool] | None:
+        """Send the next batch. Returns its size and whether it left, or None when there is none to send."""
+        with self._lock:  # held over the commit: no batch leaves under a token that another commit has yet to keep
             batch = next(self._batches, None)
             if batch is None:
                 return None
-            tokens, changes = self._tokens.of(batch)
             number, self._next = self._next, self._next + 1
+            tokens = self._intend(number, batch)
         rows = f"WHERE id IN ({', '.join('?' * len(batch))})"
         ids = tuple(work.id for work, _ in batch)
-        self._ledger.commit(
-            *changes,
-            Change(
-                "INSERT INTO batches (id, state, size, intended_at) VALUES (?, 'intended', ?, ?)",
-                (number, len(batch), self._ledger.now()),
-            ),
-            Change(
-                f"UPDATE actions SET state = 'intended', batch = ?, reason = '' {rows} AND state = 'pending'",
-                (number, *ids),
-                len(batch),
-            ),
-        )
         arguments = admit_arguments((token, action) for token, (_, action) in zip(tokens, batch, strict=True))
         self._barrier("after batch intent")
         outcome = operations.admit(arguments, len(batch))
         self._barrier("after batch answer")
         state, to, admitted, reason = _verdict(outcome, len(batch))
+        proven = isinstance(outcome, Delivered) or (isinstance(outcome, Refused) and outcome.proven)
         self._ledger.commit(
             Change(
-                "UPDATE batches SET state = ?, admitted = ?, reason = ? WHERE id = ? AND state = 'intended'",
-                (state, admitted, reason, number),
+                "UPDATE batches SET state = ?, admitted = ?, reason = ?, proven = ?, given_up_at = ? "
+                "WHERE id = ? AND state = 'intended'",
+                (state, admitted, reason, int(proven), self._ledger.now(), number),
             ),
             Change(
                 f"UPDATE actions SET state = ?, reason = ?, batch = {'NULL' if to == 'pending' else 'batch'} {rows} "
@@ -112,11 +101,34 @@ class TelemetryRoad:
         )
         if isinstance(outcome, NotSent):
             self._stop.at_wall(outcome)
-        return len(batch)
+        return len(batch), not isinstance(outcome, NotSent)
+
+    def _intend(self, number: int, batch: Batch) -> list[str]:
+        """Make the intent durable: the batch, its rows, and under which token and with which content each leaves."""
+        tokens, changes = self._tokens.of(batch)
+        changes.append(
+            Change(
+                "INSERT INTO batches (id, state, size, intended_at) VALUES (?, 'intended', ?, ?)",
+                (number, len(batch), self._ledger.now()),
+            )
+        )
+        for token, (work, action) in zip(tokens, batch, strict=True):
+            sent = {
+                "batch": number,
+                "reason": "",
+                "token": token,
+                "sent_digest": action_digest(js.parse(action.encode(token))),
+            }
+            changes.append(move_action(work.id, "intended", **sent))
+        self._ledger.commit(*changes)
+        return tokens
 
     def _projected(self) -> Iterator[tuple[ActionWork, Action]]:
-        for work in self._ledger.action_work():
-            action = project(self._source.fetch(work.store, ACTIONS, work.key, work.digest))
+        for work in self._ledger.action_work(self._source.stores):
+            try:
+                action = project(self._source.fetch(work.store, ACTIONS, work.key, work.digest))
+            except RefusedError:
+                continue  # the host took it back; it stays pending and is named there
             if isinstance(action, Action):  # what cannot be sent was refused by the plan and is not pending
                 yield work, action
 

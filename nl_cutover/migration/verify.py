@@ -6,7 +6,7 @@ that MC holds under another identity or beyond the map, and rows that reach the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import msgspec
 
@@ -44,6 +44,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     equal: int
     bytes_equal: int
     missing: int
+    excluded: int
     differences: list[Difference]
     next_steps: list[str]
     receipt: str | None = None
@@ -52,6 +53,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 def verify(
     source: Source,
     mapped: Mapping[str, Mapped],
+    excluded: Set[tuple[str, str]],
     sessions: Sessions,
     *,
     url: str,
@@ -63,7 +65,7 @@ def verify(
 
     Raises CutoverError when the ingress ends the reading.
     """
-    expected = checked = equal = bytes_equal = missing = 0
+    expected = checked = equal = bytes_equal = missing = left_out = 0
     differences: list[Difference] = []
     seen: set[str] = set()
     progress.stage("verify", sum(store.snapshot.counts.get(ARCHIVES, 0) for store in source.stores.values()))
@@ -73,8 +75,11 @@ def verify(
             if key in seen:
                 continue
             seen.add(key)
-            expected += 1
             progress.advance()
+            if (key, row.content_digest) in excluded:
+                left_out += 1
+                continue
+            expected += 1
             entry = mapped.get(key)
             if entry is None or entry.content_digest != row.content_digest:
                 missing += 1
@@ -115,6 +120,7 @@ def verify(
         equal=equal,
         bytes_equal=bytes_equal,
         missing=missing,
+        excluded=left_out,
         differences=differences,
         next_steps=_next_steps(code),
     )

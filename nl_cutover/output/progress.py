@@ -51,7 +51,10 @@ class Heartbeat:
             self._line(sentence)
 
     def _line(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        try:
+            print(text, file=self._stream, flush=True)
+        except (OSError, ValueError, AttributeError):
+            pass  # a run does not end because nobody can read how far it is
 
 
 class Bar:
@@ -77,7 +80,7 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
     """The progress that fits stderr."""
     if quiet:
         yield Silent()
-    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    elif sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars

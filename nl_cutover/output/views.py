@@ -187,7 +187,7 @@ def verify_document(report: VerifyReport) -> Document:
         ("at", report.at),
         ("archives", f"{report.expected} expected, {report.checked} checked, {report.equal} equal"),
         ("equal to the byte", str(report.bytes_equal)),
-        ("missing", str(report.missing)),
+        ("missing", f"{report.missing}, and {report.excluded} excluded by the operator"),
         ("not seen", "telemetry, other identities, rows that came after the snapshot"),
         ("receipt", report.receipt or "-"),
     ]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..contract.rows import DDL, TABLES
 from ..errors import UnmeasurableError
-from ..verdicts import Measured
 from .failures import name_of
 from .holders import UNKNOWN
 from .identity import Located, resolve
@@ -27,16 +26,16 @@ def planted_control(limits: Limits) -> Control:
             found = resolve(path)
             if not isinstance(found, Located):
                 return Control(False, f"the planted control store is not a plain file: {found.reason}")
-            walks, _ = read_store(
+            tables, _ = read_store(
                 found,
                 UNKNOWN,
-                lambda opened: [walk(opened.connection, name).measurement for name in TABLES],
+                lambda opened: [walk(opened.connection, name) for name in TABLES],
                 limits=limits,
             )
     except (OSError, sqlite3.Error, UnmeasurableError) as error:
         why = name_of(error) if isinstance(error, sqlite3.Error) else str(error)
         return Control(False, f"the planted control store could not be measured ({shown(why)})")
-    if walks != [Measured(1, unaccounted=1)] * len(TABLES):
+    if [(table.rows, table.unaccounted) for table in tables] != [(1, 1)] * len(TABLES):
         return Control(False, "the planted control rows were not found: this reading cannot be trusted")
     return Control(True)
 

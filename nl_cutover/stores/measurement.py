@@ -24,9 +24,9 @@ from .logs import takes_every_row_away
 from .mounts import ContainerMount, mounted_into
 from .paths import in_base64, shown
 from .reader import Limits, Opened, OpenMode, read_store
-from .report import CheckoutReport, Control, Report, StoreReport, refused_table, table_report
+from .report import CheckoutReport, Control, Report, StoreReport, TableReport
 from .sealing import SealState, seal_state
-from .tables import Accounts, Walk, walk
+from .tables import Accounts, refused, walk
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -67,36 +67,17 @@ def measure(
     """
     options = options or Options()
     control = planted_control(options.limits)
-    result: Report | None = None
     for _ in range(2):
-        result, moved = _round(checkouts, clock, environ, accounts, options, control)
-        if not moved:
-            return result
-    assert result is not None
-    return _replaced(result, moved)
-
-
-def _round(
-    checkouts: Sequence[Checkout],
-    clock: Callable[[], datetime],
-    environ: Mapping[str, str],
-    accounts: Accounts | None,
-    options: Options,
-    control: Control,
-) -> tuple[Report, frozenset[StoreId]]:
-    ways = [[(candidate, resolve(candidate.path)) for candidate in checkout.candidates] for checkout in checkouts]
-    reached = _reached(checkouts, ways)
-    holders = holders_of([way.located for way in reached.values()]) if options.holders else {}
-    stores = {
-        key: _store(way, holders.get(key, UNKNOWN), accounts, options, control, environ) for key, way in reached.items()
-    }
-    moved = frozenset(
-        resolution.identity.id
-        for checkout, found in zip(checkouts, ways, strict=True)
-        for (candidate, resolution) in found
-        if isinstance(resolution, Located) and _now(candidate) != resolution.identity.id
-    )
-    report = Report(
+        ways = [[(candidate, resolve(candidate.path)) for candidate in checkout.candidates] for checkout in checkouts]
+        reached = _reached(checkouts, ways)
+        holders = holders_of([way.located for way in reached.values()]) if options.holders else {}
+        stores = {
+            key: _store(way, holders.get(key, UNKNOWN), accounts, options, control, environ)
+            for key, way in reached.items()
+        }
+        if not any(map(_moved, reached.values())):
+            break
+    return Report(
         at=clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         checkouts=tuple(_checkout(*pair, stores) for pair in zip(checkouts, ways, strict=True)),
         stores=tuple(stores.values()),
@@ -104,12 +85,6 @@ def _round(
         sqlite_version=sqlite3.sqlite_version,
         warnings=engine_warnings(sqlite3.sqlite_version_info),
     )
-    return report, moved
-
-
-def _now(candidate: Candidate) -> StoreId | None:
-    again = resolve(candidate.path)
-    return again.identity.id if isinstance(again, Located) else None
 
 
 def _reached(
@@ -163,17 +138,22 @@ def _store(
     try:
         _permitted(way, filesystem, options, control)
         look_again = (lambda: holders_of([located])[located.identity.id]) if options.holders else None
-        (walks, seal), opened = read_store(
+        (tables, seal), opened = read_store(
             located,
             holders,
             lambda opened: _read(opened, located, way, holders, accounts, options),
             limits=options.limits,
             look_again=look_again,
         )
+        moved = _moved(way)
+        if moved is not None:
+            raise UnmeasurableError(
+                f"{moved} was replaced while it was read", "stop what replaces it, then measure again"
+            )
     except UnmeasurableError as error:
         return msgspec.structs.replace(
             base,
-            tables=tuple(refused_table(name, error.message, error.hint) for name in TABLES),
+            tables=tuple(refused(name, error.message, error.hint) for name in TABLES),
             reason=error.message,
             hint=error.hint,
             warnings=tuple(warnings),
@@ -189,7 +169,7 @@ def _store(
         version=opened.facts.version,
         changed=opened.changed,
         seal=seal,
-        tables=tuple(table_report(name, walks[name], *_zero(name, way, seal, environ, holders)) for name in TABLES),
+        tables=tuple(_told(table, way, seal, environ, holders) for table in tables),
         warnings=tuple(warnings),
     )
 
@@ -221,9 +201,18 @@ def _permitted(way: _Reached, filesystem: Filesystem, options: Options, control:
         )
 
 
+def _moved(way: _Reached) -> str | None:
+    """A name that no longer leads to the store."""
+    for candidate in way.candidates:
+        again = resolve(candidate.path)
+        if not isinstance(again, Located) or again.identity != way.located.identity:
+            return shown(candidate.path)
+    return None
+
+
 def _read(
     opened: Opened, located: Located, way: _Reached, holders: Holders, accounts: Accounts | None, options: Options
-) -> tuple[dict[str, Walk], SealState]:
+) -> tuple[list[TableReport], SealState]:
     if opened.mode is OpenMode.IMMUTABLE and all(one.bare and not one.closed for one in way.candidates):
         # A copy may have left its newest rows, or its whole schema, in a -wal elsewhere.
         raise UnmeasurableError(
@@ -232,16 +221,16 @@ def _read(
             "name the checkout it belongs to, or state that it was cleanly closed",
         )
     connection = opened.connection
-    walks: dict[str, Walk] = {}
+    tables: list[TableReport] = []
     for name in TABLES:
         try:
-            walks[name] = walk(connection, name, accounts)
+            tables.append(walk(connection, name, accounts))
         except sqlite3.DatabaseError as error:
             if name_of(error).startswith(("SQLITE_INTERRUPT", "SQLITE_BUSY")):
                 raise
             # The other table may still be whole.
             failure = explain(error, located.path, holders, options.limits.max_seconds)
-            walks[name] = Walk(Unmeasurable(f"{name}: {failure.message}", failure.hint))
+            tables.append(refused(name, f"{name}: {failure.message}", failure.hint))
     left_by_the_dead = opened.mode is OpenMode.COPY or (opened.mode is OpenMode.SHARED and not holders.processes)
     lost = takes_every_row_away(connection, located.path) if left_by_the_dead else None
     if lost is not None:
@@ -250,7 +239,17 @@ def _read(
             "the -wal nobody holds open is another store's, or every row was deleted",
             "find the -wal that belongs to this store, or let its recorder open and close it",
         )
-    return walks, seal_state(connection)
+    return tables, seal_state(connection)
+
+
+def _told(
+    table: TableReport, way: _Reached, seal: SealState, environ: Mapping[str, str], holders: Holders
+) -> TableReport:
+    """The table with its kind of zero, when it is one."""
+    if table.rows != 0:
+        return table
+    zero, reason = _zero(table.name, way, seal, environ, holders)
+    return msgspec.structs.replace(table, zero=zero, reason=reason)
 
 
 def _zero(name: str, way: _Reached, seal: SealState, environ: Mapping[str, str], holders: Holders) -> tuple[Zero, str]:
@@ -305,29 +304,6 @@ def _checkout(
         reason=reason,
         hint=hint,
     )
-
-
-def _replaced(report: Report, moved: frozenset[StoreId]) -> Report:
-    """The report with the stores that would not hold still marked as such."""
-    reason, hint = "the file under its name was replaced while it was read, twice in a row", "stop what replaces it"
-    stores = tuple(
-        msgspec.structs.replace(
-            store,
-            tables=tuple(refused_table(name, f"{store.path}: {reason}", hint) for name in TABLES),
-            reason=reason,
-            hint=hint,
-        )
-        if store.id in moved
-        else store
-        for store in report.stores
-    )
-    checkouts = tuple(
-        msgspec.structs.replace(checkout, state="unmeasurable", reason=f"{checkout.path}: {reason}", hint=hint)
-        if moved & {checkout.store, *checkout.also}
-        else checkout
-        for checkout in report.checkouts
-    )
-    return msgspec.structs.replace(report, stores=stores, checkouts=checkouts)
 
 
 def engine_warnings(version: tuple[int, int, int]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from .holders import Holders
 from .identity import Identity, StoreId
 from .paths import from_report
 from .sealing import SealState
-from .tables import Walk
 
 
 class CheckoutReport(msgspec.Struct, frozen=True):
@@ -34,7 +33,7 @@ class CheckoutReport(msgspec.Struct, frozen=True):
 class TableReport(msgspec.Struct, frozen=True):
     """One table of one store. `rows` and `unaccounted` are None unless measured; `zero` is None unless `rows` is 0.
 
-    `keys` counts rows without a usable key; `invalid` names (as shown) the first keys whose row is not UTF-8.
+    `invalid` names (as shown) the first keys whose row is not UTF-8.
     """
 
     name: str
@@ -60,54 +59,6 @@ class TableReport(msgspec.Struct, frozen=True):
         if self.state == "absent":
             return Absent(self.reason)
         return Unmeasurable(self.reason, self.hint)
-
-
-def table_report(name: str, walk: Walk, zero: Zero, why_zero: str) -> TableReport:
-    """A walk as it is reported; `zero` and `why_zero` count only when there are no rows."""
-    match walk.measurement:
-        case Absent(reason=reason):
-            return TableReport(name, "absent", reason=reason)
-        case Unmeasurable(reason=reason, hint=hint):
-            return refused_table(name, reason, hint)
-        case Measured(rows=rows, unaccounted=unaccounted):
-            return TableReport(
-                name,
-                "measured",
-                rows=rows,
-                zero=None if rows else zero,
-                reason="" if rows else why_zero,
-                unaccounted=unaccounted,
-                null_keys=walk.null_keys,
-                odd_keys=walk.odd_keys,
-                duplicate_keys=walk.duplicate_keys,
-                invalid_text=walk.invalid_text,
-                invalid=walk.invalid,
-                missing_columns=walk.missing,
-                extra_columns=walk.extra,
-                warnings=_row_warnings(walk),
-            )
-
-
-def refused_table(name: str, reason: str, hint: str) -> TableReport:
-    return TableReport(name, "unmeasurable", reason=reason, hint=hint)
-
-
-def _row_warnings(walk: Walk) -> tuple[str, ...]:
-    made = list(walk.warnings)
-    if walk.null_keys:
-        made.append(f"{walk.null_keys} rows have a NULL key: they cannot be migrated")
-    if walk.odd_keys:
-        made.append(f"{walk.odd_keys} rows have a key that is not text: they cannot be migrated")
-    if walk.duplicate_keys:
-        made.append(f"{walk.duplicate_keys} rows share their key with another")
-    if walk.invalid_text:
-        some = ", ".join(walk.invalid)
-        made.append(f"{walk.invalid_text} rows hold text that is not UTF-8; the first keys: {some}")
-    if walk.missing:
-        made.append(f"an older schema: it lacks {', '.join(walk.missing)}")
-    if walk.extra:
-        made.append(f"columns this tool does not know: {', '.join(walk.extra)}")
-    return tuple(made)
 
 
 class StoreReport(msgspec.Struct, frozen=True):

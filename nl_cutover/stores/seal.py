@@ -24,7 +24,7 @@ from .holders import Holders, holders_of
 from .identity import Identity, Located, identity_of, relocate
 from .paths import shown, uri
 from .reader import Limits, read_store
-from .report import TableReport, table_report
+from .report import TableReport
 from .sealing import MARK, PREFIX, SealState, Updates, seal_state, triggers
 from .tables import Accounts, Table, find, quoted, walk
 
@@ -87,11 +87,14 @@ class Fence:
         connection = self._connection
         seal = seal_state(connection)
         try:
-            walks = {name: walk(connection, name, accounts) for name in TABLES}
+            tables = [walk(connection, name, accounts) for name in TABLES]
         except sqlite3.DatabaseError as error:
             raise self._explained(error) from error
         return tuple(
-            table_report(name, walks[name], Zero.SEALED if name in seal.sealed else Zero.LIVE, "") for name in TABLES
+            msgspec.structs.replace(table, zero=Zero.SEALED if table.name in seal.sealed else Zero.LIVE)
+            if table.rows == 0
+            else table
+            for table in tables
         )
 
     def plant(

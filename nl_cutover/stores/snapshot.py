@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,14 +15,13 @@ import msgspec
 
 from ..contract.rows import COLUMNS, KEY, TABLES, Row, Text
 from ..errors import CustodyError, RefusedError, UnmeasurableError
-from ..verdicts import Measured, Unmeasurable
 from .failures import name_of
 from .holders import holders_of
 from .identity import SIDECARS, StoreId, relocate
 from .paths import shown, uri
 from .reader import Limits, Opened, read_store
-from .report import StoreReport
-from .tables import Table, Walk, find, quoted, walk
+from .report import StoreReport, TableReport
+from .tables import Table, find, quoted, walk
 
 _STEP = 8_192  # pages between two chances for Ctrl-C
 
@@ -42,9 +41,7 @@ def snapshot(store: StoreReport, directory: Path, *, limits: Limits | None = Non
     Raises RefusedError when the destination or a sidecar of it exists, UnmeasurableError when the store cannot be
     read or is not the one that was measured, CustodyError when the copy cannot be written or differs.
     """
-    for table in store.tables:
-        if table.state == "unmeasurable":
-            raise UnmeasurableError(table.reason, table.hint)
+    _measured(store.tables)
     located = relocate(store.location, store.identity)
     target = directory / f"{store.id}.sqlite"
     for suffix in ("", *SIDECARS):
@@ -57,7 +54,7 @@ def snapshot(store: StoreReport, directory: Path, *, limits: Limits | None = Non
     try:
         _discard(partial)
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600))
-        walks, opened = read_store(
+        tables, opened = read_store(
             located,
             holders_of([located])[store.id],
             lambda opened: _copied(opened, partial),
@@ -73,7 +70,7 @@ def snapshot(store: StoreReport, directory: Path, *, limits: Limits | None = Non
         ) from error
     finally:
         _discard(partial)
-    return Snapshot(store.id, target, _counts(walks), opened.facts.version)
+    return Snapshot(store.id, target, _counts(tables), opened.facts.version)
 
 
 def rows(snapshot: Snapshot, table: str) -> Iterator[Row]:
@@ -102,31 +99,35 @@ def _order(table: Table) -> str:
     return ", ".join(terms)
 
 
-def _copied(opened: Opened, partial: Path) -> dict[str, Walk]:
-    walks = {name: walk(opened.connection, name) for name in TABLES}
-    for result in walks.values():
-        if isinstance(result.measurement, Unmeasurable):
-            raise UnmeasurableError(result.measurement.reason, result.measurement.hint)
+def _copied(opened: Opened, partial: Path) -> list[TableReport]:
+    tables = [walk(opened.connection, name) for name in TABLES]
+    _measured(tables)
     try:
         with closing(sqlite3.connect(uri(partial, mode="rw"), uri=True, isolation_level=None)) as copy:
             opened.connection.backup(copy, pages=_STEP, progress=lambda *_: None)
             copy.execute("PRAGMA journal_mode=DELETE")  # a WAL store brings its mode along
-            again = {name: walk(copy, name) for name in TABLES}
+            again = [walk(copy, name) for name in TABLES]
     except sqlite3.DatabaseError as error:
         raise CustodyError(
             f"the snapshot {shown(partial)} could not be written ({name_of(error)})",
             "check the disk and its free space",
         ) from error
-    if again != walks:
+    if again != tables:
         raise CustodyError(
-            f"the snapshot {shown(partial)} counts {_counts(again)}, the store {_counts(walks)}",
+            f"the snapshot {shown(partial)} counts {_counts(again)}, the store {_counts(tables)}",
             "check the disk; nothing was sent",
         )
-    return walks
+    return tables
 
 
-def _counts(walks: dict[str, Walk]) -> dict[str, int]:
-    return {name: w.measurement.rows for name, w in walks.items() if isinstance(w.measurement, Measured)}
+def _measured(tables: Iterable[TableReport]) -> None:
+    for table in tables:
+        if table.state == "unmeasurable":
+            raise UnmeasurableError(table.reason, table.hint)
+
+
+def _counts(tables: Iterable[TableReport]) -> dict[str, int]:
+    return {table.name: table.rows for table in tables if table.rows is not None}
 
 
 def _discard(partial: Path) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ..contract.rows import COLUMNS, KEY, Text, Value, row_digest
-from ..verdicts import Absent, Measured, Measurement, Unmeasurable
+from ..verdicts import Absent, Unmeasurable
 from .paths import shown
+from .report import TableReport
 
 Accounts = Callable[[str, Value, str], bool]
 """Whether a row is accounted for: table, key, `row_digest` over `COLUMNS[table]` (missing columns as None)."""
@@ -51,20 +52,6 @@ class Table(msgspec.Struct, frozen=True):
     def selected(self) -> str:
         """SQL for `COLUMNS[name]` in order, NULL for a column that an older schema lacks."""
         return ", ".join(quoted(self.columns[c]) if c in self.columns else "NULL" for c in COLUMNS[self.name])
-
-
-class Walk(msgspec.Struct, frozen=True):
-    """What a table holds. `invalid` are keys (as shown) of rows whose TEXT is not UTF-8, at most a few of them."""
-
-    measurement: Measurement
-    null_keys: int = 0
-    odd_keys: int = 0
-    duplicate_keys: int = 0
-    invalid_text: int = 0
-    invalid: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 def quoted(name: str) -> str:
@@ -112,14 +99,16 @@ def _has_rowid(connection: sqlite3.Connection, spelling: str) -> bool:
     )
 
 
-def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = None) -> Walk:
-    """Read every row of table `name` inside the caller's transaction.
+def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = None) -> TableReport:
+    """Read every row of table `name` inside the caller's transaction; the kind of a zero is the caller's to tell.
 
-    Without `accounts` every row is unaccounted for. A damaged table is Unmeasurable; BUSY and interrupts are raised.
+    Without `accounts` every row is unaccounted for. Raises sqlite3.DatabaseError for a damaged table.
     """
     table = find(connection, name)
-    if not isinstance(table, Table):
-        return Walk(table)
+    if isinstance(table, Absent):
+        return TableReport(name, "absent", reason=table.reason)
+    if isinstance(table, Unmeasurable):
+        return refused(name, table.reason, table.hint)
     counted = _count(connection, table, seen=accounts is None)
     invalid: list[str] = []
     invalid_text = unaccounted = 0
@@ -140,22 +129,38 @@ def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = 
             if accounts is _none or not accounts(name, _key(values, table), row_digest(COLUMNS[name], values)):
                 unaccounted += 1
         if walked != rows:
-            return Walk(_lost(table, walked, rows))
+            return _lost(table, walked, rows)
     indexed = connection.execute(f"SELECT count(*) FROM {table.source}").fetchone()[0]
     if indexed != rows:
-        return Walk(_lost(table, rows, indexed))
-    null_keys, odd_keys, warnings = _oddities(connection, table) if odd else (0, 0, ())
-    return Walk(
-        Measured(rows, unaccounted=unaccounted),
+        return _lost(table, rows, indexed)
+    null_keys, odd_keys, odd_times = _oddities(connection, table) if odd else (0, 0, [])
+    twins = _duplicates(connection, table)
+    said = (
+        (null_keys, f"{null_keys} rows have a NULL key: they cannot be migrated"),
+        (odd_keys, f"{odd_keys} rows have a key that is not text: they cannot be migrated"),
+        (twins, f"{twins} rows share their key with another"),
+        (invalid_text, f"{invalid_text} rows hold text that is not UTF-8; the first keys: {', '.join(invalid)}"),
+        (table.missing, f"an older schema: it lacks {', '.join(table.missing)}"),
+        (table.extra, f"columns this tool does not know: {', '.join(table.extra)}"),
+    )
+    return TableReport(
+        name,
+        "measured",
+        rows=rows,
+        unaccounted=unaccounted,
         null_keys=null_keys,
         odd_keys=odd_keys,
-        duplicate_keys=_duplicates(connection, table),
+        duplicate_keys=twins,
         invalid_text=invalid_text,
         invalid=tuple(invalid),
-        missing=table.missing,
-        extra=table.extra,
-        warnings=warnings,
+        missing_columns=table.missing,
+        extra_columns=table.extra,
+        warnings=(*odd_times, *(words for any_, words in said if any_)),
     )
+
+
+def refused(name: str, reason: str, hint: str) -> TableReport:
+    return TableReport(name, "unmeasurable", reason=reason, hint=hint)
 
 
 def _none(*_: object) -> bool:
@@ -190,7 +195,7 @@ def _stored(table: Table, names: tuple[str, ...]) -> list[str]:
     return [quoted(table.columns[name]) for name in names if name in table.columns]
 
 
-def _oddities(connection: sqlite3.Connection, table: Table) -> tuple[int, int, tuple[str, ...]]:
+def _oddities(connection: sqlite3.Connection, table: Table) -> tuple[int, int, list[str]]:
     """NULL keys, keys that are not text, and times whose unit does not look like milliseconds; nothing is converted."""
     tests: list[str] = ["0", "0"]
     for c in _stored(table, (KEY[table.name],)):
@@ -213,7 +218,7 @@ def _oddities(connection: sqlite3.Connection, table: Table) -> tuple[int, int, t
         words = ", ".join(f"{count} {unit}" for count, unit in found if count)
         if words:
             warnings.append(f"{c[1:-1]}: {words}; the others are milliseconds, and every value is kept as it is")
-    return nulls, odd, tuple(warnings)
+    return nulls, odd, warnings
 
 
 def _typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple[Value, ...], bool]]:
@@ -249,8 +254,9 @@ def _key_shown(values: Sequence[Value], table: Table) -> str:
     return shown(key.decode("utf-8", "surrogateescape")) if isinstance(key, bytes) else f"({type(key).__name__})"
 
 
-def _lost(table: Table, walked: int, counted: int) -> Unmeasurable:
-    return Unmeasurable(
+def _lost(table: Table, walked: int, counted: int) -> TableReport:
+    return refused(
+        table.name,
         f"{shown(table.spelling)}: {walked} rows could be walked, its index counts {counted}: pages are lost",
         "restore the store from a backup; neither number can be trusted",
     )

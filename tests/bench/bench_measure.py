@@ -46,7 +46,7 @@ def make(path: Path, gigabytes: float) -> tuple[int, int]:
     """A store of that size in the recorder's shape; returns (actions, archives)."""
     actions, archives = int(1_000_000 * gigabytes / FULL), int(100_000 * gigabytes / FULL)
     source = random.Random(7)
-    args, results, ops = payloads(1, 200), payloads(2, 1100), payloads(3, 4600)
+    args, results, ops = payloads(1, 200), payloads(2, 900), payloads(3, 3000)
 
     def action_rows() -> Iterator[tuple[object, ...]]:
         for n in range(actions):

@@ -218,6 +218,22 @@ def test_a_store_that_is_replaced_again_and_again_is_not_measured(
     assert verdict_of(found) is ExitCode.UNMEASURABLE
 
 
+def test_a_link_that_turns_elsewhere_while_its_store_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = [plant(tmp_path / name / "a.sqlite", archives=1) for name in "xy"]
+    link, real, turns = tmp_path / "link", measurement.walk, iter(stores * 9)
+    link.symlink_to(next(turns))
+
+    def turning(*arguments: object, **more: object) -> object:
+        link.unlink()
+        link.symlink_to(next(turns))
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(measurement, "TABLES", measurement.TABLES[:1])
+    monkeypatch.setattr(measurement, "walk", turning)
+    (found,) = report(link, closed=True).stores
+    assert found.reason == f"{link} was replaced while it was read"
+
+
 MOUNTS = (
     "25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
     "36 25 0:32 / /host/data rw - virtiofs share rw\n"

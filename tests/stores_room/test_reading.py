@@ -16,6 +16,7 @@ import pytest
 
 from nl_cutover.contract.rows import DDL
 from nl_cutover.errors import UnmeasurableError
+from nl_cutover.stores import reader
 from nl_cutover.stores.holders import UNKNOWN
 from nl_cutover.stores.identity import Located, resolve
 from nl_cutover.stores.measurement import Options
@@ -400,3 +401,25 @@ def test_ctrl_c_gets_through_sqlite(tmp_path: Path) -> None:
         read_store(_located(path), UNKNOWN, lambda opened: opened.connection.execute(endless).fetchone())
     timer.join()
     assert counts(store(path)) == (3, 0)
+
+
+def test_shared_memory_that_cannot_be_used_unwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live store is then read as any other reader would; with nobody there it is not."""
+    path = plant(tmp_path / "a.sqlite", archives=3)
+    real = reader._begin
+
+    def refusing(address: str, *more: object) -> sqlite3.Connection:
+        if "readonly_shm" in address:
+            error = sqlite3.OperationalError("attempt to write a readonly database")
+            error.sqlite_errorname, error.sqlite_errorcode = "SQLITE_READONLY_CANTINIT", 1288
+            raise error
+        return real(address, *more)  # type: ignore[arg-type]
+
+    with writer(path) as w:
+        w.archive("late")
+        monkeypatch.setattr(reader, "_begin", refusing)
+        found = store(path)
+        assert (counts(found), found.open_mode) == ((4, 0), "read-only, shared memory written")
+        w.kill()
+    if SEES_ALL:
+        assert "SQLITE_READONLY_CANTINIT" in reason(store(path))

@@ -98,7 +98,7 @@ def test_a_copy_that_differs_is_no_snapshot(tmp_path: Path, monkeypatch: pytest.
     found = store(plant(tmp_path / "s/a.sqlite", archives=3))
     real = snapshots.walk
 
-    def losing(connection: sqlite3.Connection, name: str) -> snapshots.Walk:
+    def losing(connection: sqlite3.Connection, name: str) -> snapshots.TableReport:
         if "partial" in connection.execute("PRAGMA database_list").fetchone()[2]:
             connection.execute("DELETE FROM nl_transaction_archive WHERE archive_id = 'a00001'")
         return real(connection, name)

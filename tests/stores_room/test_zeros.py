@@ -10,7 +10,7 @@ import pytest
 
 from nl_cutover.contract.rows import ACTIONS, ARCHIVES
 from nl_cutover.stores import control, measurement
-from nl_cutover.stores.report import Report
+from nl_cutover.stores.report import Report, TableReport
 from nl_cutover.stores.seal import Fence
 from nl_cutover.stores.verdict import verdict_of, word
 from nl_cutover.verdicts import Absent, ExitCode, Measured, Unmeasurable, Zero
@@ -125,14 +125,15 @@ def test_nothing_is_measured_when_the_control_does_not_come_back(
     """F87: a verification that cannot fail. The control runs through the very code that counts."""
     plant(tmp_path / "a" / STORE, archives=3)
     real = measurement.walk
-    blind = measurement.Walk(Measured(0))
-    found = _with_control(monkeypatch, tmp_path / "a", "walk", lambda *_: blind)
+    found = _with_control(
+        monkeypatch, tmp_path / "a", "walk", lambda _, name, *__: TableReport(name, "measured", rows=0, unaccounted=0)
+    )
     assert not found.control.ok
     assert "planted control rows were not found" in reason(found.stores[0])
     assert verdict_of(found) is ExitCode.UNMEASURABLE
 
     def half_blind(connection: sqlite3.Connection, name: str, *more: object) -> object:
-        return blind if name == ACTIONS else real(connection, name, *more)  # type: ignore[arg-type]
+        return TableReport(name, "measured", rows=0) if name == ACTIONS else real(connection, name, *more)  # type: ignore[arg-type]
 
     assert not _with_control(monkeypatch, tmp_path / "a", "walk", half_blind).control.ok
     assert counts(store(tmp_path / "a")) == (3, 0)
