@@ -18,7 +18,7 @@ from .rows import Row
 from .values import json_number, json_text, number, required_text, text
 from .wire import BODY_LIMIT, ENVELOPE_BYTES, SAVE
 
-DEPTH_LIMIT = 400  # levels; a reply nests a few more, and all of it has to be walked
+DEPTH_LIMIT = 600  # levels; a reply nests a few more, and all of it has to be walked
 MARKS_LIMIT = 10_000  # each mark is a call
 COMPARED = ("name", "sourceTxId", "appSessionId", "originWriter", "committedAt", "ops")
 

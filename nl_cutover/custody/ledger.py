@@ -23,7 +23,10 @@ from .entries import ActionEntry, ActionWork, ArchiveEntry, ArchiveWork, action_
 from .journal import Change, Journal
 from .states import ACTION_MOVES, ARCHIVE_MOVES
 
-OPEN_ARCHIVES = "(a.state IN ('pending', 'delivered') OR a.state = 'confirmed' AND a.marks_made < a.marks_wanted AND a.marks_state = 'idle')"
+OPEN_ARCHIVES = (
+    "(a.state IN ('pending', 'delivered') OR "
+    "(a.state = 'confirmed' AND a.marks_made < a.marks_wanted AND a.marks_state = 'idle'))"
+)
 _HELD = (
     "JOIN origins o ON o.row_table = '{0}' AND o.row_id = a.id AND o.store = (SELECT min(store) FROM origins WHERE "
     "row_table = '{0}' AND row_id = a.id AND store IN (SELECT value FROM json_each(?)))"
@@ -74,7 +77,7 @@ class Ledger:
     @property
     def run(self) -> RunFacts | None:
         rows = self.read(
-            "SELECT id, created_at, url, plane_id, data_root, owner, plan_digest, clock_offset_ms FROM run"
+            "SELECT id, created_at, url, plane_id, data_root, owner, plan_digest FROM run"
         )
         return RunFacts(*rows[0]) if rows else None
 

@@ -38,6 +38,7 @@ class Mapped(msgspec.Struct, frozen=True):
     marks_wanted: int
     marks_made: int
     host: dict[str, Any]
+    confirmed: bool  # read back, and equal
     stores: list[str]
 
 
@@ -103,13 +104,13 @@ class LedgerReader:
         """Every archive that MC is known to hold, by old id."""
         for row in self._connection.execute(
             "SELECT key, archive_id, digest, content_digest, identity, custodian, "
-            "coalesce(bytes_equal, 0), marks_wanted, marks_made, host_facts, "
+            "coalesce(bytes_equal, 0), marks_wanted, marks_made, host_facts, state = 'confirmed', "
             "(SELECT group_concat(store, ' ') FROM origins WHERE row_table = 'archives' AND row_id = archives.id) "
             "FROM archives WHERE archive_id IS NOT NULL ORDER BY key, content_digest"
         ):
-            old, new, digest, content, slot, custodian, equal, wanted, made, host, stores = row
-            where = sorted((stores or "").split())
-            yield Mapped(old, new, digest, content, slot, custodian, bool(equal), wanted, made, json.loads(host), where)
+            old, new, digest, content, slot, custodian, equal, wanted, made, host, sure, stores = row
+            facts, where = json.loads(host), sorted((stores or "").split())
+            yield Mapped(old, new, digest, content, slot, custodian, bool(equal), wanted, made, facts, bool(sure), where)
 
     def excluded(self) -> set[tuple[str, str]]:
         """(key, content digest) of archives that stay on the host by the operator's word."""

@@ -60,18 +60,18 @@ class Evidence(Protocol):
 class GraphFile:
     """Evidence from the graph's SQLite file: an embedded MC's, or a consistent copy of one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = lambda: time.time() * 1000) -> None:
         located = resolve(path)
         if not isinstance(located, Located):
             raise UnmeasurableError(f"the graph {path}: {located.reason}", "name a graph file that is there")
-        self._located = located
+        self._located, self._clock = located, clock
         self.words = f"graph file {path}"
 
     @property
     def as_of(self) -> float:
         """Now, while a process holds the file; else when it was last written: an old copy tells nothing of a later call."""
         if holders_of([self._located])[self._located.identity.id].processes:
-            return time.time() * 1000
+            return self._clock()
         times = [os.stat(self._located.path).st_mtime_ns]
         for suffix in ("-wal", "-shm"):
             try:

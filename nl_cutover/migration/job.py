@@ -118,7 +118,7 @@ def _read_again(
 ) -> RunOutcome:
     """Archives that an earlier call confirmed are a claim of that call: this one proves them anew."""
     with LedgerReader(custody) as reader, Sessions(identities) as sessions:
-        mapped = {entry.old: entry for entry in reader.id_map()}
+        mapped = {entry.old: entry for entry in reader.id_map() if entry.confirmed}
         checked = verify(source, mapped, reader.excluded(), sessions, url=plane.url, run=run, at="", progress=progress)
     wrong = [d for d in checked.differences if d.new is not None]
     if not wrong:

@@ -76,7 +76,10 @@ class Source:
         known = self._selects.get((store_id, table))
         if known is None:
             with self._lock:
-                found = find(self._connection(store_id), table)
+                connection = self._connection(store_id)
+                connection.text_factory = str  # the schema is text; rows are bytes with a storage class
+                found = find(connection, table)
+                connection.text_factory = Text
             if not isinstance(found, Table) or KEY[table] not in found.columns:
                 raise RefusedError(f"{table} of store {store_id} has no key by which a row could be found")
             known = f"SELECT {found.selected} FROM {found.source} WHERE {quoted(found.columns[KEY[table]])} = ?"

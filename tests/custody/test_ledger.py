@@ -202,10 +202,22 @@ def test_a_full_disk_stops_before_anything_could_be_sent(tmp_path):
         assert ledger.read("SELECT DISTINCT state FROM archives") == [("pending",)]
 
 
-def test_conflicts_are_named_with_both_digests(tmp_path):
+def test_a_row_that_was_changed_after_it_was_sent_is_refused_with_both_digests_and_the_others_go_on(tmp_path):
     with opened(tmp_path) as ledger:
-        ledger.add_archives([entry("a", "c1"), entry("a", "c2"), entry("b", "c1")])
-        assert ledger.conflicts() == [("a", ["c1", "c2"])]
+        ledger.add_archives([entry("a", "c1"), entry("b", "c1")])
+        ledger.add_actions([ActionEntry("x", "d1", "s1")])
+        ledger.commit(move_archive(1, "intended"), move_action(1, "intended"))
+        ledger.add_archives([entry("a", "c2"), entry("c", "c1")])
+        ledger.add_actions([ActionEntry("x", "d2", "s1"), ActionEntry("y", "d", "s1")])
+        ledger.refuse_changed()
+        found = ledger.read("SELECT key, content_digest, state, reason FROM archives ORDER BY id")
+        assert found[2] == ("a", "c2", "refused", "changed on the host after it was sent: c2 now, c1 was sent")
+        assert [row[2] for row in found] == ["intended", "pending", "refused", "pending"]
+        assert [s for (s,) in ledger.read("SELECT state FROM actions ORDER BY id")] == [
+            "intended",
+            "refused",
+            "pending",
+        ]
 
 
 def test_rows_that_the_host_took_back_before_they_were_sent_are_forgotten(tmp_path):

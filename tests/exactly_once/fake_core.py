@@ -9,7 +9,8 @@ import httpx
 
 from nl_cutover.contract import javascript as js
 from nl_cutover.contract.archives import COMPARED
-from nl_cutover.migration.evidence import StoredArchive, action_digest
+from nl_cutover.contract.telemetry import action_digest
+from nl_cutover.migration.evidence import StoredArchive
 from tests.ingress.fake import Scripted, event, message, sse, tool_result
 
 WRITING = {"save_nl_transaction": "save", "mark_nl_transaction_replayed": "mark", "admit_nl_actions": "admit"}
@@ -146,7 +147,11 @@ class FakeCore(Scripted):
 
     # the evidence
 
-    def archives(self, source_tx_ids: Collection[str]) -> list[StoredArchive]:
+    @property
+    def as_of(self) -> float:
+        return float("inf")
+
+    def archives(self) -> list[StoredArchive]:
         return [
             StoredArchive(
                 archive_id=archive_id,
@@ -156,7 +161,6 @@ class FakeCore(Scripted):
                 replays=self.on_disk[archive_id],
             )
             for archive_id, archive in self.saved.items()
-            if archive["sourceTxId"] in source_tx_ids
         ]
 
     def actions(self, tokens: Collection[str]) -> Counter[str]:

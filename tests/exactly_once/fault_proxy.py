@@ -178,15 +178,7 @@ FAULTS: dict[str, Fault] = {
     "307 to a stranger": Fault(Kind.WALL, _page(307, location="http://127.0.0.1:9/mc/mcp")),
 }
 # What the client does not bear yet, and how that shows.
-NOT_BORNE = {
-    "a dripping head": "the deadline of a call is not kept while the head of an answer drips in",
-    "a dripping page": "the deadline of a call is not kept while an error page drips in",
-    "JSON twice": "the next call reads the second copy, and so does the handshake after it",
-    "202 twice": "the next handshake reads the second copy",
-    "404 session twice": "the next handshake reads the second copy",
-    "429 twice": "the second copy passes for a proof, and a call that was executed is sent again",
-    "413 twice": "the second copy passes for a proof, and a call that was executed counts as refused",
-}
+NOT_BORNE = {"a dripping head": "the deadline of a call is not kept while the head of an answer drips in"}
 ASKED = frozenset({Kind.PLAIN, Kind.DISGUISED, Kind.SPOILED})
 IN_DOUBT = frozenset({Kind.SPOILED, Kind.SWALLOWED, Kind.LATE})
 

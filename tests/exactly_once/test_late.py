@@ -43,10 +43,9 @@ def everything_is_there_once(made):
 
 
 @pytest.mark.parametrize("tool", WRITING)
-@pytest.mark.xfail(strict=True, reason="the quiet time runs from the intent, and not at all for a mark")
 def test_absence_right_after_a_deadline_decides_nothing(core, made, tool):
     clock = FixedClock(now_ms())
-    evidence = GraphFile(core.db)
+    evidence = GraphFile(core.db, clock)
     with FaultProxy(core.url, First(tool), given_up=lambda: clock.advance(DEADLINE_MS)) as proxy:
         first = made.run(proxy, clock=clock, call_timeout=2)
         assert (first.archives.unknown, first.marks.unknown, first.telemetry.unknown) == (
@@ -64,7 +63,6 @@ def test_absence_right_after_a_deadline_decides_nothing(core, made, tool):
     assert last.exit_code == ExitCode.PROVED
 
 
-@pytest.mark.xfail(strict=True, reason="a resumed run believes at once that the mark in flight did not land")
 def test_a_mark_that_was_in_flight_when_the_process_died_is_not_made_again_at_once(core, made):
     clock = FixedClock(now_ms())
     with FaultProxy(core.url, First(MARK)) as proxy:
@@ -78,5 +76,5 @@ def test_a_mark_that_was_in_flight_when_the_process_died_is_not_made_again_at_on
         made.run(proxy, clock=clock)
         proxy.deliver()
         clock.advance(QUIET_MS + 1)
-        made.run(proxy, clock=clock, evidence=GraphFile(core.db))
+        made.run(proxy, clock=clock, evidence=GraphFile(core.db, clock))
     everything_is_there_once(made)

@@ -175,7 +175,6 @@ def test_every_row_once_or_in_the_list(seed, core, migration):
         assert sum(whole.replays.values()) == sum(row["replay_count"] for row in made.archives.values())
 
 
-@pytest.mark.xfail(strict=True, reason="the tokens are erased although refused batches will be sent again")
 def test_a_sequence_keeps_its_token_when_a_refused_batch_is_sent_again(core, migration):
     made, batches = migration(seed=1), itertools.count()
     with FaultProxy(core.url) as proxy:

@@ -25,7 +25,6 @@ from nl_cutover.errors import CustodyError
 from nl_cutover.ingress import delivery
 from nl_cutover.ingress.session import Session
 from nl_cutover.migration.archives import ArchiveRoad
-from nl_cutover.migration.lives import lives_of
 from nl_cutover.migration.plan import build_plan
 from nl_cutover.migration.policy import Policy, Telemetry
 from nl_cutover.migration.progress import Silent
@@ -249,8 +248,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         """Evidence from the server itself decides every row and batch; the quiet time has passed before it."""
         self.core.arrive()
         self.entered()
-        lives = lives_of(self.source, POLICY.life_gap_hours)
-        Settler(self.ledger, quiet_ms=0).by_evidence(self.core, self.source, lives)
+        Settler(self.ledger, quiet_ms=0).by_evidence(self.core)
         assert "unknown" not in {*self.states("archives").values(), *self.states("actions").values()}
         self.doubt.clear()
 

@@ -36,7 +36,7 @@ def status(code, body=b"", **headers):
         (status(421, b"Misdirected"), "host"),
         (status(413, b"<html><pre>PayloadTooLargeError</pre></html>"), "too-large"),
         (status(301, location="https://mc.example/mcp"), "redirect"),
-        (status(303, location="/other"), "redirect"),
+        (status(308, location="https://mc.example/mcp"), "redirect"),
         (status(307, location="http://127.0.0.1:9/x"), "redirect"),
         (status(429, **{"retry-after": "999"}), "busy"),
     ],
@@ -56,6 +56,8 @@ def test_a_status_that_proves_non_execution(answer, kind):
         status(503, **{"retry-after": "1"}),
         status(504),
         status(202),
+        status(302, location="/other"),
+        status(303, location="/other"),
         lambda request, body: sse(b""),
         lambda request, body: sse(event(message(999, {}))),
         lambda request, body: sse(event(message(body["id"], tool_result(SAVED)))[:-1]),
@@ -73,15 +75,17 @@ def test_an_outcome_that_nobody_knows_is_unknown_and_sent_once(answer):
 
 
 @pytest.mark.parametrize(
-    "result",
+    ("result", "proven"),
     [
-        {"content": [{"type": "text", "text": "Error executing"}], "isError": True},
-        tool_result({"saved": False, "reason": "invalid-transaction"}),
+        ({"content": [{"type": "text", "text": "Error executing"}], "isError": True}, False),
+        ({"content": [{"type": "text", "text": "Cannot execute save: not available"}], "isError": True}, True),
+        (tool_result({"saved": False, "reason": "invalid-transaction"}), True),
     ],
 )
-def test_a_refusal_is_final(result):
+def test_a_refusal_is_final_and_says_whether_it_proves_that_nothing_was_stored(result, proven):
     outcome, transport, _ = save_against(lambda request, body: sse(event(message(body["id"], result))))
     assert isinstance(outcome, Refused)
+    assert outcome.proven is proven
     assert len(transport.requests) == 1
 
 
@@ -91,7 +95,7 @@ def test_a_json_rpc_error_is_a_refusal():
         return sse(event(json.dumps(error).encode()))
 
     outcome, transport, _ = save_against(answer)
-    assert outcome == Refused("JSON-RPC error -32602: bad params")
+    assert outcome == Refused("JSON-RPC error -32602: bad params", proven=True)
     assert len(transport.requests) == 1
 
 
