@@ -14,7 +14,7 @@ unknown leaves only by evidence or by an operator's decision. delivered -> pendi
 id that MC does not answer to. refused -> pending happens when a later run asks the
 server again: a refusal proves that nothing was stored.
 
-    actions: pending -> intended -> admitted | refused | unknown | pending; unknown -> admitted | pending;
+    actions: pending -> intended -> admitted | refused | unknown | pending; unknown -> admitted | refused | pending;
              pending <-> left; pending | left | refused -> discarded; refused -> pending | excluded
 """
 
@@ -34,7 +34,7 @@ ARCHIVE_MOVES: dict[str, frozenset[str]] = {
 ACTION_MOVES: dict[str, frozenset[str]] = {
     "intended": frozenset({"pending"}),
     "admitted": frozenset({"intended", "unknown"}),
-    "refused": frozenset({"intended", "pending"}),
+    "refused": frozenset({"intended", "pending", "unknown"}),
     "unknown": frozenset({"intended"}),
     "left": frozenset({"pending"}),
     "discarded": frozenset({"pending", "left", "refused"}),

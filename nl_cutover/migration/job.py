@@ -174,7 +174,7 @@ def _check_age_of_ledger(custody: Path, ledger: Ledger) -> None:
     """Raises CustodyError when the ledger does not know what the newest receipt of this custody says was saved."""
     for link in reversed(receipts.chain(custody)):
         if link.kind == "migrate":
-            if not ledger.all_known(entry["new"] for entry in receipts.read(link.path)[1]["id_map"]):
+            if not ledger.all_known(e["new"] for e in receipts.read(link.path)[1]["id_map"] if e["confirmed"]):
                 raise CustodyError(
                     f"the ledger is older than receipt {link.path.name}: it does not know all that was saved",
                     "an older copy was brought back; it would send rows again. Bring back the newest",

@@ -85,7 +85,7 @@ class TelemetryRoad:
         outcome = operations.admit(arguments, len(batch))
         self._barrier("after batch answer")
         state, to, admitted, reason = _verdict(outcome, len(batch))
-        proven = isinstance(outcome, Delivered) or (isinstance(outcome, Refused) and outcome.proven)
+        proven = outcome.proven if isinstance(outcome, Refused) else not isinstance(outcome, Unknown)
         self._ledger.commit(
             Change(
                 "UPDATE batches SET state = ?, admitted = ?, reason = ?, proven = ?, given_up_at = ? "

@@ -36,7 +36,7 @@ def _misnumber(_: object) -> httpx.Response:
 
 
 def _error(body: dict) -> httpx.Response:
-    return sse(event(message(body["id"], {"content": [{"type": "text", "text": "Error"}], "isError": True})))
+    return sse(event(message(body["id"], {"content": [{"type": "text", "text": "Cannot execute it: not available"}], "isError": True})))
 
 
 # Executed, and then this becomes of the answer.

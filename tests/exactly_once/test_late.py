@@ -17,15 +17,16 @@ SAVE, MARK, ADMIT = WRITING
 
 
 class First:
-    """Holds back the first call of a tool."""
+    """Holds back the first call of a tool. `held` is told before the client can give it up."""
 
-    def __init__(self, tool):
-        self._tool, self._met = tool, False
+    def __init__(self, tool, held=lambda: None):
+        self._tool, self._met, self._held = tool, False, held
 
     def __call__(self, tool, subject):
         if tool != self._tool or self._met:
             return "untouched"
         self._met = True
+        self._held()
         return "held back"
 
 
@@ -46,7 +47,7 @@ def everything_is_there_once(made):
 def test_absence_right_after_a_deadline_decides_nothing(core, made, tool):
     clock = FixedClock(now_ms())
     evidence = GraphFile(core.db, clock)
-    with FaultProxy(core.url, First(tool), given_up=lambda: clock.advance(DEADLINE_MS)) as proxy:
+    with FaultProxy(core.url, First(tool, lambda: clock.advance(DEADLINE_MS))) as proxy:
         first = made.run(proxy, clock=clock, call_timeout=2)
         assert (first.archives.unknown, first.marks.unknown, first.telemetry.unknown) == (
             int(tool == SAVE),

@@ -9,7 +9,7 @@ import pytest
 from nl_cutover.contract.archives import save_call
 from nl_cutover.contract.rows import ARCHIVES
 from nl_cutover.testing import plant_store
-from nl_cutover.verdicts import Delivered, Refused
+from nl_cutover.verdicts import Delivered, Refused, Unknown
 from tests.cli.test_road import COUNTS, graph_rows
 from tests.conftest import TOKENS, Operator
 from tests.contract.test_rows import archive
@@ -107,7 +107,8 @@ def test_null_is_no_word_about_absence(operations, core):
     assert (found.result["status"], found.result["sourceTxId"]) == ("found", "t")
     nothing = "not-found" if core.shape == "final" else "unavailable"
     assert other.get(archive_id).result["status"] == own.get("no-such").result["status"] == nothing
-    assert isinstance(other.mark(archive_id), Refused)
+    # A bare `updated: false` may be a store that failed half way: only a server that says not-found refuses.
+    assert isinstance(other.mark(archive_id), Refused if core.shape == "final" else Unknown)
 
 
 def test_a_read_under_the_wrong_identity_proves_nothing(operator, checkout, core):
@@ -125,15 +126,12 @@ def test_a_read_under_the_wrong_identity_proves_nothing(operator, checkout, core
 
 
 def test_an_archive_that_cannot_be_read_back_is_never_confirmed(tmp_path, core):
-    """The operator names an archive that is not there: an older server cannot tell, so the row stays open."""
+    """The operator names an archive that is not there: another identity reads that too, so the row stays open."""
     job = Job(tmp_path, core, actions=0)
     (odd,) = job.migrate(lost("save_nl_transaction", 2)).odd
     job.settle(f"{odd.key}=saved:no-such-archive")
     done = job.migrate()
-    if core.shape == "final":
-        assert (done.exit_code, done.archives.differs) == (8, 1)
-    else:
-        assert (done.exit_code, done.archives.differs, done.archives.confirmed) == (7, 0, 5)
+    assert (done.exit_code, done.archives.differs, done.archives.confirmed) == (7, 0, 5)
 
 
 @pytest.mark.parametrize("tool", ["save_nl_transaction", "mark_nl_transaction_replayed"])
