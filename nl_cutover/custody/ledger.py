@@ -76,9 +76,7 @@ class Ledger:
 
     @property
     def run(self) -> RunFacts | None:
-        rows = self.read(
-            "SELECT id, created_at, url, plane_id, data_root, owner, plan_digest FROM run"
-        )
+        rows = self.read("SELECT id, created_at, url, plane_id, data_root, owner, plan_digest FROM run")
         return RunFacts(*rows[0]) if rows else None
 
     def begin(self, facts: RunFacts) -> RunFacts:

@@ -110,7 +110,9 @@ class LedgerReader:
         ):
             old, new, digest, content, slot, custodian, equal, wanted, made, host, sure, stores = row
             facts, where = json.loads(host), sorted((stores or "").split())
-            yield Mapped(old, new, digest, content, slot, custodian, bool(equal), wanted, made, facts, bool(sure), where)
+            yield Mapped(
+                old, new, digest, content, slot, custodian, bool(equal), wanted, made, facts, bool(sure), where
+            )
 
     def excluded(self) -> set[tuple[str, str]]:
         """(key, content digest) of archives that stay on the host by the operator's word."""

@@ -100,7 +100,9 @@ def main() -> None:
         print(f"{kind:10} {rows / seconds:8.0f} archives/s")
     if "bare" in took:
         print(f"ratio      {took['bare'] / took['journalled']:8.2f}  (goal 0.80)")
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB, {rows} archives, {WORKERS} workers")
+    print(
+        f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB, {rows} archives, {WORKERS} workers"
+    )
 
 
 if __name__ == "__main__":

@@ -83,8 +83,7 @@ class Scene:
                 self.ask(path, INSERT, os.urandom(4).hex())
                 answers.append(True)
             except sqlite3.IntegrityError as error:
-                assert "sealed by nl-cutover" in str(error)
-                answers.append(False)
+                answers.append("sealed by nl-cutover" not in str(error))
         return answers
 
 

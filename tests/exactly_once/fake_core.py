@@ -36,7 +36,13 @@ def _misnumber(_: object) -> httpx.Response:
 
 
 def _error(body: dict) -> httpx.Response:
-    return sse(event(message(body["id"], {"content": [{"type": "text", "text": "Cannot execute it: not available"}], "isError": True})))
+    return sse(
+        event(
+            message(
+                body["id"], {"content": [{"type": "text", "text": "Cannot execute it: not available"}], "isError": True}
+            )
+        )
+    )
 
 
 # Executed, and then this becomes of the answer.
