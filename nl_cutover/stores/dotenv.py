@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 from ..verdicts import Unmeasurable
@@ -34,6 +35,8 @@ def parse(text: str) -> dict[str, str]:
 def read(path: Path) -> dict[str, str] | Unmeasurable:
     """The assignments of a `.env`; empty when there is none, Unmeasurable when there is one that cannot be read."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for for ever
+            return Unmeasurable(f"{shown(path)} is not a regular file", "make it one, or leave this checkout out")
         return parse(os.fsdecode(path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         return {}

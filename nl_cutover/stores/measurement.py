@@ -281,6 +281,7 @@ def _checkout(
     checkout: Checkout, found: Sequence[tuple[Candidate, Resolution]], stores: Mapping[StoreId, StoreReport]
 ) -> CheckoutReport:
     ids = list(dict.fromkeys(way.identity.id for _, way in found if isinstance(way, Located)))
+    reached = tuple(ids)
     troubles = [checkout.trouble] if checkout.trouble else []
     troubles += [way for _, way in found if isinstance(way, Unmeasurable)]
     for key in ids:
@@ -289,6 +290,12 @@ def _checkout(
         ]
     if troubles:
         state, reason, hint = "unmeasurable", troubles[0].reason, troubles[0].hint
+    elif named := [(c, way) for c, way in found if c.source.endswith(" in .env")]:
+        located = [way for _, way in named if isinstance(way, Located)]
+        state, reason, hint = "measured", "", ""
+        if not located:  # its recorder goes by the name, and makes the file on first use, whatever else is reached
+            state, ids = "absent", []
+            reason = f"{named[0][0].source}: {getattr(named[0][1], 'reason', '')}; latent: a recorder creates it on first use"
     elif ids:
         state, reason, hint = "measured", "", ""
     else:
@@ -300,7 +307,7 @@ def _checkout(
         path_b64=in_base64(checkout.path),
         state=state,
         store=ids[0] if ids else None,
-        also=tuple(ids[1:]),
+        also=tuple(key for key in reached if key not in ids[:1]),
         reason=reason,
         hint=hint,
     )

@@ -6,15 +6,18 @@ import json
 import os
 import shutil
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from nl_cutover.errors import RefusedError, UnmeasurableError
 from nl_cutover.stores import dotenv
-from nl_cutover.stores.checkouts import Checkout, seat_of
+from nl_cutover.stores.checkouts import Checkout, discover, seat_of
 from nl_cutover.stores.finding import worktrees_of
+from nl_cutover.stores.measurement import measure
 from nl_cutover.stores.verdict import verdict_of
+from nl_cutover.testing import plant_store
 from nl_cutover.verdicts import ExitCode
 
 from .zoo import STORE, as_nobody, checkouts, counts, plant, report
@@ -274,3 +277,25 @@ def test_dotenv(text: str, value: str | None) -> None:
 )
 def test_switches(value: str | None, told: bool | None) -> None:
     assert dotenv.switch(value) is told
+
+
+def test_a_store_named_in_env_that_is_not_there_is_latent_whatever_else_is_reached(tmp_path):
+    """The recorder goes by the name: an unsealed file would come into being after the cut."""
+    path = tmp_path / "codex"
+    plant_store(path / ".neo-ai-data/sqlite/memory-core-graph.sqlite", archives=1, actions=1)
+    (path / ".env").write_text("NEO_MEMORY_DB_PATH=elsewhere/x.sqlite\n")
+    made = measure(discover([path], environ={}, home=tmp_path), clock=lambda: datetime.now(UTC), environ={})
+    (checkout,) = made.checkouts
+    assert (checkout.state, checkout.store) == ("absent", None)
+    assert "NEO_MEMORY_DB_PATH in .env" in checkout.reason
+    assert checkout.also == (made.stores[0].id,)
+    assert verdict_of(made) is ExitCode.REFUSED
+
+
+def test_an_env_that_is_a_pipe_is_not_waited_for(tmp_path):
+    path = tmp_path / "codex"
+    plant_store(path / ".neo-ai-data/sqlite/memory-core-graph.sqlite", archives=1, actions=1)
+    os.mkfifo(path / ".env")
+    made = measure(discover([path], environ={}, home=tmp_path), clock=lambda: datetime.now(UTC), environ={})
+    assert made.checkouts[0].state == "unmeasurable"
+    assert "not a regular file" in made.checkouts[0].reason
