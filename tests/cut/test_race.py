@@ -97,7 +97,8 @@ def held_by_mc(core, seed: int) -> Counter[str]:
     graph = sqlite3.connect(f"file:{core.db}?mode=ro", uri=True)
     try:
         sql = "SELECT json_extract(data, '$.properties.sourceTxId'), json_extract(data, '$.properties.tool') FROM Nodes"
-        return Counter(name for row in graph.execute(sql) for name in row if name and f"-{seed}-" in name)
+        mine = (f"py-{seed}-", f"js-{seed}-")
+        return Counter(name for row in graph.execute(sql) for name in row if name and name.startswith(mine))
     finally:
         graph.close()
 
@@ -116,7 +117,7 @@ def test_no_row_slips_through_a_cut(core, tmp_path):
             start(node(), str(HERE / "writer.mjs"), str(race.store), str(seed), cwd=modules),
         ]
         try:
-            for _ in range(60):
+            for _ in range(200):
                 race.migrate()
                 try:
                     report = race.cut()
