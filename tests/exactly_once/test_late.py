@@ -32,7 +32,7 @@ class First:
 
 @pytest.fixture
 def made(core, tmp_path):
-    return Migration(tmp_path, core, archives=8, actions=6, seed=9_003)
+    return Migration(tmp_path, core, archives=8, actions=6, seed=9_033)
 
 
 def everything_is_there_once(made):
