@@ -41,7 +41,7 @@ class Race:
         self.path = folder / "host"
         self.store = self.path / ".neo-ai-data" / "sqlite" / "memory-core-graph.sqlite"
         self.custody = folder / "custody"
-        plant_store(self.store, archives=2, actions=3, seed=seed)
+        plant_store(self.store, archives=2, actions=3, seed=50_000 + seed)
         self.endpoint = Endpoint(core.url, Token(core.token))
 
     def measured(self, accounts=None):
