@@ -18,6 +18,7 @@ from ..errors import CustodyError, RefusedError
 LEDGER = "ledger.sqlite"
 MARKER = "custody"
 RECEIPTS = "receipts"
+OPEN, CLOSED = b"open\n", b"closed\n"
 
 
 def default_custody() -> Path:
@@ -60,14 +61,26 @@ def check_private(directory: Path) -> None:
         )
 
 
-def mark_begun(directory: Path) -> None:
-    """Leave the durable sign that a ledger must exist here from now on."""
+def mark(directory: Path, sign: bytes) -> None:
+    """Leave the durable sign that a ledger must exist here from now on, and whether its log must be beside it."""
     descriptor = os.open(directory / MARKER, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
+        os.pwrite(descriptor, sign, 0)
+        os.ftruncate(descriptor, len(sign))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     sync_directory(directory)
+
+
+def check_log(directory: Path) -> None:
+    """Raises CustodyError when a run ended without closing the ledger and the ledger's log is gone since."""
+    log = directory / f"{LEDGER}-wal"
+    if (directory / MARKER).exists() and (directory / MARKER).read_bytes() == OPEN and not log.exists():
+        raise CustodyError(
+            f"the ledger's log {log} is missing: a run ended before it could be folded into the ledger",
+            "bring it back; without it nobody can say which rows were sent last",
+        )
 
 
 def sync_directory(directory: Path) -> None:

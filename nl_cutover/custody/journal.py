@@ -54,6 +54,15 @@ class Journal:
         if item.error is not None:
             raise item.error
 
+    def fold(self) -> bool:
+        """Fold the log into the file; whether all of it is there now, durably."""
+        with self._lock:
+            try:
+                busy, *_ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error:
+                return False
+        return not busy
+
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join()

@@ -1,6 +1,7 @@
 """The ledger: which rows there are, what was intended, what became of it. Its own SQLite file, durable at each step.
 
-`journal_mode=TRUNCATE`, `synchronous=FULL`: at rest the ledger is one file, so a copy of it cannot be an older truth.
+`journal_mode=WAL`, `synchronous=FULL`. At rest the ledger is one file; a sign beside it says whether a run ended without
+folding the log in, so that a ledger without its log is never taken for the whole truth.
 """
 
 from __future__ import annotations
@@ -57,18 +58,21 @@ class Ledger:
         self._clock = clock
         self._lock = custody.Lock(directory)
         try:
+            custody.check_log(directory)
             connection = _connect(directory / custody.LEDGER, fresh=not begun)
         except BaseException:
             self._lock.close()
             raise
         self._journal = Journal(connection)
-        if not begun:
-            custody.mark_begun(directory)
+        self.commit(Change("UPDATE run SET id = id", (), None))  # from here on there is a log
+        custody.mark(directory, custody.OPEN)
 
     def __enter__(self) -> Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._journal.fold():
+            custody.mark(self.directory, custody.CLOSED)
         self._journal.close()
         self._lock.close()
 
@@ -279,9 +283,11 @@ def _pages(entries: Iterable[Any]) -> Iterator[list[Any]]:
 def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
     from sqlite_utils import Database
 
+    if not fresh and path.stat().st_size < 512:  # SQLite would take an emptied file for a new one
+        raise CustodyError(f"the ledger {path} was emptied", "bring it back from a backup; it never starts over")
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
-        connection.execute("PRAGMA journal_mode = TRUNCATE")
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")  # the erased token map must not linger in free pages
         found = connection.execute("PRAGMA application_id").fetchone()[0]

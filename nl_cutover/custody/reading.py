@@ -61,7 +61,7 @@ class LedgerReader:
                 f"there is no run in custody {directory}", "begin one with: nl-cutover migrate, or name its --custody"
             )
         try:
-            self._connection = sqlite3.connect(path.absolute().as_uri() + "?mode=rw", uri=True, isolation_level=None)
+            self._connection = sqlite3.connect(path.absolute().as_uri() + "?mode=ro", uri=True, isolation_level=None)
             self._connection.execute("PRAGMA query_only = 1")
             self._connection.execute("SELECT one FROM run").fetchall()
         except sqlite3.DatabaseError as error:

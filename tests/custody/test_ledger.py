@@ -94,6 +94,27 @@ def test_a_commit_is_on_disk_when_it_returns(tmp_path):
         assert ledger.recover() == 0
 
 
+def test_a_ledger_whose_log_is_gone_stops_the_run_and_looking_at_it_takes_nothing_away(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]); "
+        "from tests.custody.test_ledger import opened, entry, move_archive; "
+        "ledger = opened(Path(sys.argv[1])); ledger.add_archives([entry()]); "
+        "ledger.commit(move_archive(1, 'intended')); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parents[2])], check=False)
+    with LedgerReader(tmp_path / "custody") as reader:
+        assert reader.counts().archives == {"intended": 1}
+    log = tmp_path / "custody" / f"{LEDGER}-wal"
+    kept = log.read_bytes()
+    log.unlink()
+    with pytest.raises(CustodyError, match=r"log .* is missing"):
+        Ledger(tmp_path / "custody", CLOCK)
+    log.write_bytes(kept)
+    with opened(tmp_path) as ledger:
+        assert states_of(ledger) == {"a": "intended"}
+    assert not log.exists(), "at rest it is one file"
+
+
 def test_many_threads_commit_in_groups_and_lose_nothing(tmp_path):
     with opened(tmp_path) as ledger:
         ledger.add_archives([entry(f"k{i:03}") for i in range(160)])
