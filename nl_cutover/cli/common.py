@@ -76,7 +76,7 @@ LockOption = Annotated[float, typer.Option("--lock-timeout", help="Seconds to wa
 
 
 def endpoint(settings: Settings, *, cleartext: bool) -> Endpoint:
-    """The ingress with the token of its slot. The token is kept for the redactor."""
+    """The ingress with the token of its slot. Raises UsageError or CredentialsError."""
     from ..ingress.endpoint import Endpoint, token_from_environment
 
     return Endpoint(settings.url, token_from_environment(os.environ, settings.token_env), cleartext=cleartext)

@@ -46,7 +46,7 @@ def cut(
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Land: count under the lock, seal every store, run `-- COMMAND...`, count again; undo it all if anything fails."""
+    """Land: count under the lock, seal every store, run `-- COMMAND...`, count again; a failed landing is undone."""
     import os
     from functools import partial
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .common import (
-    AbsentOption,
     Checkouts,
     CleartextOption,
     ClosedOption,
@@ -51,7 +50,6 @@ def migrate(
     quiet: QuietOption = 15.0,
     workers: Annotated[int, typer.Option("--workers", help="Calls in flight.", min=1, max=64)] = 8,
     expect_checkouts: ExpectOption = None,
-    allow_absent: AbsentOption = False,
     closed: ClosedOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .common import (
-    AbsentOption,
     Checkouts,
     ClosedOption,
     ConfigOption,
@@ -52,7 +51,6 @@ def plan(
     owner: OwnerOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.", metavar="FILE")] = None,
     expect_checkouts: ExpectOption = None,
-    allow_absent: AbsentOption = False,
     closed: ClosedOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,

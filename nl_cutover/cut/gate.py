@@ -1,4 +1,6 @@
-"""The cut: lock, count, compare, seal, prove the seal, land, count again. Whatever fails undoes everything.
+"""The cut: lock, count, compare, seal, prove the seal, land, count again.
+
+What fails before the command ended well undoes everything; afterwards the seals stay.
 
 lock       BEGIN IMMEDIATE on every store, in the order of their ids; bounded wait
 count      both tables of each store, every row compared with the ledger by key and digest

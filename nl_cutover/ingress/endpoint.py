@@ -83,7 +83,9 @@ class Endpoint:
         self.cleartext = cleartext and parts.scheme == "http" and not _is_loopback(host)
         self.environment_proxies = environment_proxies
         self.connect_timeout = connect_timeout  # seconds
-        self.call_timeout = call_timeout  # seconds, from the request to the last byte of its answer
+        self.call_timeout = (
+            call_timeout  # seconds, for the body of an answer as a whole, and between two bytes of its head
+        )
 
     def with_token(self, token: Token) -> Endpoint:
         """The same endpoint for another identity."""

@@ -1,4 +1,4 @@
-"""The last gate before text leaves the process: no token passes it, whatever wrote the text."""
+"""A gate before errors and command output leave the process: given secrets, bearer values, URL credentials."""
 
 from __future__ import annotations
 
