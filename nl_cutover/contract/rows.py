@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -71,26 +72,33 @@ class Text(bytes):
 Value = None | int | float | Text | bytes
 
 
-def _part(value: Value) -> bytes:
-    match value:
-        case None:
-            tag, body = b"n", b""
-        case int():
-            tag, body = b"i", str(value).encode("ascii")
-        case float():
-            tag, body = b"r", struct.pack(">d", value)
-        case Text():
-            tag, body = b"t", value
-        case _:
-            tag, body = b"b", value
-    return tag + len(body).to_bytes(8, "big") + body
+@lru_cache(maxsize=16)
+def _names(columns: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(_HEAD(b"t", len(name)) + name for name in (column.encode() for column in columns))
+
+
+_HEAD = struct.Struct(">cQ").pack
+_REAL = struct.Struct(">cQd").pack
+_NULL = _HEAD(b"n", 0)
 
 
 def row_digest(columns: Sequence[str], values: Sequence[Value]) -> str:
     """SHA-256 (hex) over names, storage classes and bytes, each length-prefixed: no value can pass for another."""
-    return hashlib.sha256(
-        b"".join(_part(Text(name.encode())) + _part(value) for name, value in zip(columns, values, strict=True))
-    ).hexdigest()
+    parts: list[bytes] = []
+    for name, value in zip(_names(tuple(columns)), values, strict=True):
+        kind = type(value)
+        if value is None:
+            parts += name, _NULL
+        elif kind is Text:
+            parts += name, _HEAD(b"t", len(value)), value  # type: ignore[arg-type]
+        elif kind is int:
+            digits = str(value).encode("ascii")
+            parts += name, _HEAD(b"i", len(digits)), digits
+        elif kind is float:
+            parts += name, _REAL(b"r", 8, value)
+        else:
+            parts += name, _HEAD(b"b", len(value)), value  # type: ignore[arg-type]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 class Row(msgspec.Struct, frozen=True):
