@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from ..errors import CustodyError, RefusedError
 from ..migration.preparing import measured_facts, require_measured, tool_facts, utc
 from ..stores.report import Report
 from ..stores.tables import Accounts
+from ..stores.verdict import checkout_reasons
 from ..verdicts import ExitCode
 from .command import echo_to_stderr, run_command
 from .fencing import SealRequest
@@ -43,11 +45,9 @@ def run_cut(
     _wait_while_held(hold_file)
     report = measured()
     require_measured(report)
-    if any(checkout.state == "absent" for checkout in report.checkouts) and not allow_absent:
-        raise RefusedError(
-            "a checkout reaches no store: a recorder would make one on first use, unsealed",
-            "leave it out, or say --allow-absent; nothing was landed",
-        )
+    if latent := checkout_reasons(report, allow_absent=allow_absent):
+        raise RefusedError("; ".join(sentence for _, sentence in latent), "nothing was landed")
+    request = msgspec.structs.replace(request, by=utc(clock()))
     run_id = None
     accounts: Accounts = _nothing
     reader: LedgerReader | None = None
@@ -66,9 +66,11 @@ def run_cut(
                 accounts=accounts,
                 land=lambda: run_command(command, echo=echo_to_stderr, redact=redact),
                 remeasure=measured,
-                step=partial(_before, hold_file, custody, run_id, clock),
+                step=partial(_before, hold_file, custody, run_id, request.by, clock),
             )
             result = gate.cut(host=socket.gethostname(), at=lambda: utc(clock()))
+            if result.exit_code and not result.verdict.startswith("landed"):
+                result = _with_orphans(result, report, custody)
         finally:
             if reader is not None:
                 reader.__exit__()
@@ -93,14 +95,47 @@ def _with_receipt(result: CutReport, report: Report, custody: Path, run_id: str 
         return msgspec.structs.replace(result, exit_code=code, reasons=[*result.reasons, error.message])
 
 
-def _before(hold_file: Path | None, custody: Path, run_id: str | None, clock: Callable[[], int], step: str) -> None:
+def _with_orphans(result: CutReport, report: Report, custody: Path) -> CutReport:
+    """Add whose the seals are that stood before and that no landing stands for: a cut that is killed leaves its own."""
+    began, landed = set(), set()
+    for link in receipts.chain(custody):
+        if link.kind == "landing":
+            began.add(receipts.read(link.path)[1].get("cut"))
+        elif link.kind == "cut" and (outcome := receipts.read(link.path)[1]["outcome"])["verdict"].startswith("landed"):
+            landed |= {store.get("sealed_by") for store in outcome["stores"]}
+    reasons, steps = [], []
+    for store in result.stores:
+        if store.seal != "stood before" or not store.sealed_by or store.sealed_by in landed:
+            continue
+        reasons.append(
+            f"store {store.id} stays sealed by the cut that began at {store.sealed_by}: it was killed "
+            f"{'after it had begun to land' if store.sealed_by in began else 'before it landed'}, "
+            "or its custody is another one"
+        )
+        paths = [c.path for c in report.checkouts if store.id in (c.store, *c.also)]
+        steps.append(f"take that seal away, if nothing landed: nl-cutover unseal {shlex.join(paths)}")
+    return msgspec.structs.replace(
+        result, reasons=[*result.reasons, *reasons], next_steps=[*result.next_steps, *dict.fromkeys(steps)]
+    )
+
+
+def _before(
+    hold_file: Path | None, custody: Path, run_id: str | None, by: str, clock: Callable[[], int], step: str
+) -> None:
     """Before the landing: the hold file once more, and a receipt that says that it is about to begin."""
     if step == "land":
         _not_held(hold_file)
         receipts.write(
             custody,
             "landing",
-            {"schema": "nl-cutover/receipt/1", "run": run_id, "at": utc(clock()), "tool": tool_facts(), "outcome": {}},
+            {
+                "schema": "nl-cutover/receipt/1",
+                "run": run_id,
+                "at": utc(clock()),
+                "cut": by,
+                "tool": tool_facts(),
+                "outcome": {},
+            },
         )
 
 
