@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -124,6 +125,20 @@ class Row(msgspec.Struct, frozen=True):
         """The digest without the columns that a replay changes: the same archive before and after a replay."""
         kept = [i for i, name in enumerate(COLUMNS[self.table]) if name not in ("replay_count", "last_replayed_at")]
         return row_digest([COLUMNS[self.table][i] for i in kept], [self.values[i] for i in kept])
+
+
+class Twins:
+    """Tells rows of one table apart that have no key and equal contents, so that each is accounted for by itself."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def tell(self, key: Value, digest: str) -> str:
+        """The digest; for the nth row without a key that has it, `DIGEST#n`. Which of equals is which does not matter."""
+        if key is not None:
+            return digest
+        self._seen[digest] += 1
+        return f"{digest}#{self._seen[digest]}" if self._seen[digest] > 1 else digest
 
 
 def key_text(value: Value, digest: str) -> str:
