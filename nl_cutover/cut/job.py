@@ -15,7 +15,7 @@ import msgspec
 from ..custody import directory, receipts
 from ..custody.directory import store_locks
 from ..custody.reading import LedgerReader
-from ..errors import CustodyError, RefusedError
+from ..errors import CustodyError, RefusedError, UnmeasurableError
 from ..migration.preparing import measured_facts, require_measured, tool_facts, utc
 from ..stores.report import Report
 from ..stores.tables import Accounts
@@ -24,9 +24,11 @@ from ..verdicts import ExitCode
 from .command import echo_to_stderr, run_command
 from .fencing import SealRequest
 from .gate import Gate
+from .replays import replayed_since
 from .report import CutReport
 
 _HEARTBEAT = 10.0  # seconds
+_SHOWN = 5  # archives named one by one
 
 
 def run_cut(
@@ -71,6 +73,8 @@ def run_cut(
             result = gate.cut(host=socket.gethostname(), at=lambda: utc(clock()))
             if result.exit_code and not result.verdict.startswith("landed"):
                 result = _with_orphans(result, report, custody)
+            if result.exit_code and reader is not None:
+                result = _with_replays(result, report, reader)
         finally:
             if reader is not None:
                 reader.__exit__()
@@ -116,6 +120,24 @@ def _with_orphans(result: CutReport, report: Report, custody: Path) -> CutReport
         steps.append(f"take that seal away, if nothing landed: nl-cutover unseal {shlex.join(paths)}")
     return msgspec.structs.replace(
         result, reasons=[*result.reasons, *reasons], next_steps=[*result.next_steps, *dict.fromkeys(steps)]
+    )
+
+
+def _with_replays(result: CutReport, report: Report, reader: LedgerReader) -> CutReport:
+    """Add which archives a recorder has replayed meanwhile: it may, and the next migration brings the marks."""
+    try:
+        said = [sentence for store in report.stores for sentence in replayed_since(store, reader)]
+    except UnmeasurableError:
+        return result  # that a store cannot be read is what the cut ended with, or what measuring again will say
+    if not said:
+        return result
+    more = [f"and {len(said) - _SHOWN} more archives like them"] if len(said) > _SHOWN else []
+    paths = shlex.join(c.path for c in report.checkouts if c.state == "measured")
+    landed = result.verdict.startswith("landed")
+    step = f"bring the replays over: nl-cutover migrate {paths}, with the same --telemetry as before; "
+    step += f"then nl-cutover measure {paths}" if landed else "then cut again"
+    return msgspec.structs.replace(
+        result, reasons=[*result.reasons, *said[:_SHOWN], *more], next_steps=[step, *result.next_steps]
     )
 
 

@@ -120,7 +120,7 @@ def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = 
         unaccounted = rows
     else:
         walked, twins = 0, Twins()
-        for values, valid in _typed(connection, table):
+        for values, valid in typed(connection, table):
             walked += 1
             if not valid:
                 invalid_text += 1
@@ -224,7 +224,8 @@ def _oddities(connection: sqlite3.Connection, table: Table) -> tuple[int, int, l
     return nulls, odd, warnings
 
 
-def _typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple[Value, ...], bool]]:
+def typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple[Value, ...], bool]]:
+    """Every row: its values in `COLUMNS[table.name]`, and whether all its text, unknown columns included, is UTF-8."""
     extra = [quoted(column) for lower, column in table.columns.items() if lower not in COLUMNS[table.name]]
     selected = ", ".join([table.selected, *extra])
     width = len(COLUMNS[table.name])

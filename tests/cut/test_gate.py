@@ -4,7 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -369,6 +369,43 @@ def test_a_landing_answers_for_the_seals_that_it_found(tmp_path):
     assert run("cut", tmp_path / "one", "--", "true").code == 0
     third = run("cut", tmp_path / "one", "--", "false")
     assert third.json["reasons"] == ["the landing command ended with 1"]
+
+
+REPLAY = (
+    "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); "
+    "c.execute('UPDATE nl_transaction_archive SET replay_count = coalesce(replay_count, 0) + 1 WHERE rowid = 2'); "
+    "c.commit()"
+)
+
+
+@pytest.mark.parametrize("while_landing", [True, False])
+def test_a_replay_counted_meanwhile_is_named_with_both_counts_and_the_next_command(tmp_path, operator, while_landing):
+    """The seal lets replays be counted unless the operator says otherwise: the row is another, the archive is not."""
+    checkout = tmp_path / "one"
+    store = checkout / STORE
+    plant_store(store, archives=4, actions=0, seed=81 + while_landing)
+    move = ["--telemetry", "leave", "--owner", "neo-operator"]
+    assert operator("migrate", checkout, *move).code == 0
+    with closing(sqlite3.connect(store)) as connection:
+        select = "SELECT archive_id, coalesce(replay_count, 0) FROM nl_transaction_archive WHERE rowid = 2"
+        key, before = connection.execute(select).fetchone()
+    replay = [sys.executable, "-c", REPLAY, str(store)]
+    if not while_landing:
+        subprocess.run(replay, check=True)
+    done = operator("cut", checkout, "--", *(replay if while_landing else ["true"]))
+    assert done.code == (8 if while_landing else 3)
+    named = [reason for reason in done.json["reasons"] if f"archive {key} in" in reason]
+    assert len(named) == 1
+    assert f"from {before} to {before + 1}" in named[0]
+    step = done.json["next_steps"][0]
+    assert f"nl-cutover migrate {checkout}" in step
+    assert operator("migrate", checkout, *move).code == 0
+    assert operator("measure", checkout).code == 0
+    if while_landing:
+        assert f"then nl-cutover measure {checkout}" in step
+    else:
+        assert step.endswith("then cut again")
+        assert operator("cut", checkout, "--", "true").code == 0
 
 
 def test_sealing_is_all_or_none_idempotent_and_reversible_to_the_byte(scene):
