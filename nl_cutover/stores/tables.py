@@ -233,15 +233,17 @@ def typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple[
     previous, connection.text_factory = connection.text_factory, Text
     try:
         for row in cursor.execute(f"SELECT {selected} FROM {table.source} NOT INDEXED"):
-            yield row[:width], all(_is_utf8(value) for value in row if isinstance(value, Text))
+            valid = True
+            for value in row:
+                if type(value) is Text and not value.isascii() and not _is_utf8(value):
+                    valid = False
+            yield row[:width], valid
     finally:
         connection.text_factory = previous
         cursor.close()
 
 
 def _is_utf8(value: bytes) -> bool:
-    if value.isascii():
-        return True
     try:
         value.decode("utf-8")
     except UnicodeDecodeError:
