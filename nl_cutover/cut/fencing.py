@@ -90,8 +90,9 @@ def lift(stores: Sequence[StoreReport], *, busy_timeout_ms: int) -> list[tuple[S
             except CutoverError as error:
                 if not unsealed:
                     raise
+                why = error.message.removesuffix("; nothing was changed")
                 raise RefusedError(
-                    f"store {', '.join(unsealed)} is unsealed, store {store.id} is not: {error.message}",
+                    f"store {', '.join(unsealed)} is unsealed, store {store.id} is not: {why}",
                     "mend it and unseal again, or seal again",
                 ) from error
             unsealed.append(store.id)

@@ -62,6 +62,7 @@ def run_cut(
             if _has_rows(report):
                 _check_proof(custody, {store.id for store in report.stores}, clock(), max_age_ms)
             directory.create(custody)
+            orphans = _orphans(report, custody)
             gate = Gate(
                 report,
                 request,
@@ -72,7 +73,7 @@ def run_cut(
             )
             result = gate.cut(host=socket.gethostname(), at=lambda: utc(clock()))
             if result.exit_code and not result.verdict.startswith("landed"):
-                result = _with_orphans(result, report, custody)
+                result = _with_orphans(result, orphans)
             if result.exit_code and reader is not None:
                 result = _with_replays(result, report, reader)
         finally:
@@ -99,27 +100,36 @@ def _with_receipt(result: CutReport, report: Report, custody: Path, run_id: str 
         return msgspec.structs.replace(result, exit_code=code, reasons=[*result.reasons, error.message])
 
 
-def _with_orphans(result: CutReport, report: Report, custody: Path) -> CutReport:
-    """Add whose the seals are that stood before and that no landing stands for: a cut that is killed leaves its own."""
+def _orphans(report: Report, custody: Path) -> dict[str, tuple[str, str]]:
+    """Store id to (sentence, next step) for seals of a cut that no landing answers for: one that is killed leaves its own.
+
+    Raises CustodyError for a broken chain of receipts.
+    """
     began, landed = set(), set()
     for link in receipts.chain(custody):
         if link.kind == "landing":
             began.add(receipts.read(link.path)[1].get("cut"))
         elif link.kind == "cut" and (outcome := receipts.read(link.path)[1]["outcome"])["verdict"].startswith("landed"):
             landed |= {store.get("sealed_by") for store in outcome["stores"]}
-    reasons, steps = [], []
-    for store in result.stores:
-        if store.seal != "stood before" or not store.sealed_by or store.sealed_by in landed:
-            continue
-        reasons.append(
-            f"store {store.id} stays sealed by the cut that began at {store.sealed_by}: it was killed "
-            f"{'after it had begun to land' if store.sealed_by in began else 'before it landed'}, "
-            "or its custody is another one"
-        )
-        paths = [c.path for c in report.checkouts if store.id in (c.store, *c.also)]
-        steps.append(f"take that seal away, if nothing landed: nl-cutover unseal {shlex.join(paths)}")
+    found = {}
+    for store in report.stores:
+        if (by := store.seal.by) and by not in landed:
+            when = "after it had begun to land" if by in began else "before it landed"
+            paths = shlex.join(c.path for c in report.checkouts if store.id in (c.store, *c.also))
+            found[store.id] = (
+                f"store {store.id} stays sealed by the cut that began at {by}: it was killed {when}, "
+                "or could not remove its seal, or its custody is another one",
+                f"take that seal away, if nothing landed: nl-cutover unseal {paths}",
+            )
+    return found
+
+
+def _with_orphans(result: CutReport, orphans: dict[str, tuple[str, str]]) -> CutReport:
+    kept = [orphans[store.id] for store in result.stores if store.seal == "stood before" and store.id in orphans]
     return msgspec.structs.replace(
-        result, reasons=[*result.reasons, *reasons], next_steps=[*result.next_steps, *dict.fromkeys(steps)]
+        result,
+        reasons=[*result.reasons, *(reason for reason, _ in kept)],
+        next_steps=[*result.next_steps, *dict.fromkeys(step for _, step in kept)],
     )
 
 
