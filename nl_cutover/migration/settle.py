@@ -85,15 +85,22 @@ class Settler:
         """
         if not self._ledger.read(f"SELECT 1 FROM archives WHERE {_UNKNOWN_ARCHIVES} LIMIT 1") and not self._batches():
             return
-        nodes = evidence.archives()
-        held = {node.archive_id for node in nodes}
-        known = self._ledger.read(
-            "SELECT archive_id FROM archives WHERE archive_id IS NOT NULL AND state = 'confirmed'"
-        )
-        missing = [i for (i,) in known if i not in held]
+        missing = {
+            i
+            for (i,) in self._ledger.read(
+                "SELECT archive_id FROM archives WHERE archive_id IS NOT NULL AND state = 'confirmed'"
+            )
+        }
+        wanted = {d for (d,) in self._ledger.read(f"SELECT call_digest FROM archives WHERE {_UNKNOWN}")}
+        marked = {i for (i,) in self._ledger.read("SELECT archive_id FROM archives WHERE marks_state = 'unknown'")}
+        nodes = []
+        for node in evidence.archives():
+            missing.discard(node.archive_id)
+            if node.digest in wanted or node.archive_id in marked:
+                nodes.append(node)
         if missing:
             raise RefusedError(
-                f"the {evidence.words} lacks {len(missing)} archives that were read back from MC, {missing[0]} among them",
+                f"the {evidence.words} lacks {len(missing)} archives that were read back from MC, {min(missing)} among them",
                 "it is another plane's graph, or an older copy: what it does not hold proves nothing",
             )
         self._archives(evidence, nodes)
