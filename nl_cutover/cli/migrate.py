@@ -18,9 +18,11 @@ from .common import (
     FormatOption,
     OwnerOption,
     PlaneOption,
+    ProxiesOption,
     Roots,
     TokenOption,
     UrlOption,
+    WaitOption,
     endpoint,
     finish,
     identity_sessions,
@@ -46,6 +48,8 @@ def migrate(
     token_env: TokenOption = None,
     plane: PlaneOption = None,
     allow_cleartext: CleartextOption = False,
+    environment_proxies: ProxiesOption = None,
+    wait: WaitOption = None,
     graph: GraphOption = None,
     quiet: QuietOption = 15.0,
     workers: Annotated[int, typer.Option("--workers", help="Calls in flight.", min=1, max=64)] = 8,
@@ -73,6 +77,8 @@ def migrate(
         custody=custody,
         owner=owner,
         plane=plane,
+        environment_proxies=environment_proxies,
+        wait=wait,
     )
     made = None if plan is None else _read_plan(plan)
     policy = policy_of(telemetry, replays, life_gap, settings, made)

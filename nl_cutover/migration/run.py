@@ -24,12 +24,16 @@ from .telemetry import TelemetryRoad
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """`sent` counts the writing calls that left; `recovered` the rows that an earlier process left in flight."""
+    """`sent` counts the writing calls that left; `recovered` the rows that an earlier process left in flight.
+
+    `waited` is in seconds, for a busy server, summed over the workers.
+    """
 
     sent: int
     recovered: int
     stopped: CutoverError | None
     refused_server_requests: int
+    waited: float = 0.0
 
 
 class Run:
@@ -55,6 +59,7 @@ class Run:
         self._stop = Stop()
         self._lock = threading.Lock()
         self._sent = self._refused_requests = 0
+        self._waited = 0.0
 
     def enter(self, entries: Iterable[ArchiveEntry | ActionEntry]) -> int:
         """Bring the rows into the ledger and settle what a dead process left. Returns the rows that were in flight.
@@ -88,7 +93,7 @@ class Run:
         except KeyboardInterrupt:
             self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
         self._forget_tokens()
-        return RunOutcome(self._sent, recovered, self._stop.reason, self._refused_requests)
+        return RunOutcome(self._sent, recovered, self._stop.reason, self._refused_requests, self._waited)
 
     def _forget_tokens(self) -> None:
         """Erase the token map once no row can be sent, or settled, by it any more."""
@@ -173,6 +178,7 @@ class Run:
                     finally:
                         with self._lock:
                             self._refused_requests += sessions.refused_server_requests
+                            self._waited += sessions.waited
             except CutoverError as error:
                 self._stop.set(error)
             except BaseException as error:

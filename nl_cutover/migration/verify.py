@@ -48,6 +48,8 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     differences: list[Difference]
     next_steps: list[str]
     receipt: str | None = None
+    waited_s: float = 0.0  # seconds, for a busy server
+    proxy: str | None = None
 
 
 def verify(

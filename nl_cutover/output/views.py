@@ -143,6 +143,7 @@ def run_document(report: RunReport) -> Document:
         ("run", report.run),
         ("at", report.at),
         ("plane", f"{report.plane or '-'} at {report.url}"),
+        *_line(report),
         ("owner", report.owner or "-"),
         ("custodian (MC says)", ", ".join(report.custodians) or "-"),
         (
@@ -181,6 +182,12 @@ def settle_document(report: SettleReport) -> Document:
     return _document("settle", report, facts, [decisions], (), report.next_steps)
 
 
+def _line(report: RunReport | VerifyReport) -> list[tuple[str, str]]:
+    """How the ingress was reached, where that is out of the ordinary."""
+    proxy = [("through the proxy", report.proxy)] if report.proxy else []
+    return [*proxy, *([("waited", f"{report.waited_s:g} s for a busy server")] if report.waited_s else [])]
+
+
 def verify_document(report: VerifyReport) -> Document:
     facts = [
         ("run", report.run),
@@ -188,6 +195,7 @@ def verify_document(report: VerifyReport) -> Document:
         ("archives", f"{report.expected} expected, {report.checked} checked, {report.equal} equal"),
         ("equal to the byte", str(report.bytes_equal)),
         ("missing", f"{report.missing}, and {report.excluded} excluded by the operator"),
+        *_line(report),
         ("not seen", "telemetry, other identities, rows that came after the snapshot"),
         ("receipt", report.receipt or "-"),
     ]
