@@ -247,6 +247,7 @@ def _receipt_body(
             "telemetry": plain(result.telemetry),
             "sent": outcome.sent,
             "waited_s": result.waited_s,
+            "taken_up_again": outcome.taken_up,
             "in_doubt_at_start": outcome.recovered,
             "refused_server_requests": outcome.refused_server_requests,
             "stopped": result.stopped,

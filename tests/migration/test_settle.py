@@ -69,7 +69,9 @@ class Job:
             self.transports.append(Spoiled(spoils))
             return Session(self.endpoint, transport=self.transports[-1])
 
-        given = {"workers": 1, "quiet_ms": 0, "telemetry": "admit"} | options
+        given = {"workers": 1, "quiet_ms": 0, "telemetry": "admit", "note": lambda words: None} | options
+        progress = Silent()
+        progress.note = given.pop("note")
         return migrate(
             self.measured(),
             Policy(Telemetry.parse(given.pop("telemetry")), owner="all"),
@@ -79,7 +81,7 @@ class Job:
             expected_root=None,
             acknowledged=None,
             clock=now_ms,
-            progress=Silent(),
+            progress=progress,
             **given,
         )
 
