@@ -92,7 +92,11 @@ class Run:
         return recovered
 
     def carry(self, recovered: int = 0) -> RunOutcome:
-        """Carry every open row. Ends early on Ctrl-C or at a wall; what was begun is journalled before it returns."""
+        """Carry every open row. Ends early at a wall, or on Ctrl-C.
+
+        The first Ctrl-C lets the calls in hand end and be journalled. A second one waits for nothing: their rows stay
+        intended in the ledger, which is how a killed process leaves them, and are in doubt until they are settled.
+        """
         try:
             self._carry_archives()
             if not self._stop and self._policy.telemetry.mode is TelemetryMode.ADMIT:
@@ -212,8 +216,14 @@ class Run:
             _wait(ended)
         except KeyboardInterrupt:
             self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
-            self._progress.note("interrupted: finishing the calls in hand, then stopping")
-            _wait(ended)
+            self._progress.note("interrupted: finishing the calls in hand, then stopping; again: stop at once")
+            try:
+                _wait(ended)
+            except KeyboardInterrupt:
+                left = sum(not end.is_set() for end in ended)
+                self._stop.reason = InterruptedRunError(
+                    f"interrupted twice; {left} workers were left in their calls, and what became of those is unknown"
+                )
         if faults:
             raise faults[0]
 
