@@ -27,7 +27,7 @@ from .common import (
     finish,
     identity_sessions,
 )
-from .plan import LifeGapOption, ReplaysOption, TelemetryOption, policy_of
+from .plan import ChooseOption, LifeGapOption, ReplaysOption, TelemetryOption, policy_of
 from .settle import GraphOption, QuietOption
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def migrate(
     replays: ReplaysOption = None,
     life_gap: LifeGapOption = None,
     owner: OwnerOption = None,
+    choose: ChooseOption = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Run exactly this plan, as `plan --out` wrote it.", metavar="FILE")
     ] = None,
@@ -81,7 +82,7 @@ def migrate(
         wait=wait,
     )
     made = None if plan is None else _read_plan(plan)
-    policy = policy_of(telemetry, replays, life_gap, settings, made)
+    policy = policy_of(telemetry, replays, life_gap, choose, settings, made)
     target = endpoint(settings, cleartext=allow_cleartext)
     identities = {} if settings.owner is not None else identity_sessions(settings, target)
     report = measured(settings, expect=expect_checkouts, closed=closed)

@@ -232,6 +232,7 @@ def _receipt_body(
             "writers": plan.writers,
             "identities": plan.identities,
             "slots": plan.slots,
+            "choices": plain(plan.choices),
             "telemetry": plan.telemetry,
             "replays": plan.replays,
             "stores": plain(plan.stores),

@@ -118,6 +118,10 @@ def plan_document(plan: Plan) -> Document:
         ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {plan.actions} actions to send"),
     ]
     refused = [[row.key, row.table, row.store, row.reason] for row in plan.refused[:_SHOWN]]
+    choices = [
+        [c.key, f"{c.store} ({c.content[:12]})", ", ".join(f"{x.store} ({x.content[:12]})" for x in c.left)]
+        for c in plan.choices[:_SHOWN]
+    ]
     more = [f"{len(plan.refused) - _SHOWN} more refused rows"] if len(plan.refused) > _SHOWN else []
     steps = (
         ["mend what blocks the plan, then make it anew"]
@@ -131,7 +135,11 @@ def plan_document(plan: Plan) -> Document:
         "plan",
         plan,
         facts,
-        [_losses(plan.losses), Table("refused", ["key", "table", "store", "reason"], refused)],
+        [
+            _losses(plan.losses),
+            Table("chosen", ["archive", "sent from", "not chosen"], choices),
+            Table("refused", ["key", "table", "store", "reason"], refused),
+        ],
         [*(f"blocked: {reason}" for reason in plan.blockers), *plan.notes, *more],
         steps,
     )
