@@ -34,10 +34,14 @@ class Held:
         return self._fault
 
 
+def how(operator: Operator) -> tuple[str, ...]:
+    return ("--telemetry", operator.telemetry(60), "--owner", "neo-operator")
+
+
 def start(operator: Operator, path: Path, url: str) -> subprocess.Popen:
     words = ["migrate", path, "--url", url, "--custody", operator.custody, "--format", "json", "--workers", "1"]
     return subprocess.Popen(
-        [sys.executable, "-m", "nl_cutover", *map(str, words), "--telemetry", "admit", "--owner", "neo-operator"],
+        [sys.executable, "-m", "nl_cutover", *map(str, words), *how(operator)],
         env=operator.environ,
         cwd=operator.folder,
         stdout=subprocess.PIPE,
@@ -85,11 +89,10 @@ def test_the_second_ctrl_c_stops_at_once_and_leaves_the_rows_in_doubt(operator, 
     assert states(operator) == {"confirmed": 3, "intended": 1, "pending": 8}
     receipt = json.loads(Path(report["receipt"]).read_text())
     assert receipt["outcome"]["archives"]["unknown"] == 1
-    how = (path, "--telemetry", "admit", "--owner", "neo-operator")
-    resumed = operator("migrate", *how)
+    resumed = operator("migrate", path, *how(operator))
     assert resumed.code == 7
     assert states(operator) == {"confirmed": 11, "unknown": 1}, "what is in doubt is not sent again"
-    assert operator("migrate", *how, "--graph", core.db, "--quiet", "0").code == 0
+    assert operator("migrate", path, *how(operator), "--graph", core.db, "--quiet", "0").code == 0
     assert len(graph.archives()) == 12
 
 
