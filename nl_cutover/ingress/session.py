@@ -170,7 +170,7 @@ class Session:
             self.waited += pause
 
     def _initialize(self, version: str) -> Delivered | Failure:
-        self._forget()
+        self._give_up()
         self._last_id += 1
         body = (
             f'{{"jsonrpc":"2.0","id":{self._last_id},"method":"initialize","params":{{"protocolVersion":"{version}",'

@@ -6,7 +6,7 @@ import httpx
 
 from nl_cutover.ingress.operations import Operations
 from nl_cutover.ingress.session import Session
-from nl_cutover.verdicts import Unknown
+from nl_cutover.verdicts import Delivered, Unknown
 from tests.ingress.fake import RawServer, Scripted, endpoint, event, message, sse, tool_result
 
 
@@ -42,6 +42,21 @@ def test_every_session_is_ended_also_those_given_up():
         assert transport.ended == [], "never before the outcome of a row"
     assert [isinstance(o, Unknown) for o in outcomes] == [True, True, False]
     assert transport.ended == ["s1", "s2", "s3"]
+
+
+def test_a_session_whose_handshake_could_not_be_read_is_ended():
+    class Spoiled(Ended):
+        def handle_request(self, request):
+            answer = super().handle_request(request)
+            if b'"initialize"' in request.content and self.handshakes == 1:
+                return httpx.Response(200, headers={"mcp-session-id": "s1"}, content=b"?")
+            return answer
+
+    transport = Spoiled(0)
+    with Session(endpoint(), transport=transport) as session:
+        Operations(session).save(b"{}")
+        assert isinstance(Operations(session).save(b"{}"), Delivered)
+    assert transport.ended == ["s1", "s2"]
 
 
 def test_a_session_that_the_server_does_not_know_is_not_ended():
