@@ -249,7 +249,9 @@ def test_the_operator_names_an_archive_and_it_is_still_compared(job):
     job.settle(f"{odd.key}=saved:no-such-archive")
     done = job.migrate()
     assert done.exit_code == 7, "a wrong word of the operator is found out by the read-back"
-    assert "answers this token not-found" in done.odd[0].reason
+    # An older server answers null, which tells nothing.
+    says = "answers this token not-found" if job.core.shape == "final" else "not read back yet: unavailable"
+    assert says in done.odd[0].reason
     job.settle(f"{odd.key}=resend")
     assert job.migrate().exit_code == 0, "and can be taken back"
 
