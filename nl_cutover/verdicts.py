@@ -109,9 +109,13 @@ class NotSent(msgspec.Struct, frozen=True, tag="not-sent", tag_field="outcome"):
 
 
 class Unknown(msgspec.Struct, frozen=True, tag="unknown", tag_field="outcome"):
-    """The call may or may not have executed. Only evidence decides it; it is never resent by guess."""
+    """The call may or may not have executed. Only evidence decides it; a write is never resent by guess.
+
+    `retry_after`: seconds after which a reading call may ask a busy server (503) again; None for any other failure.
+    """
 
     reason: str
+    retry_after: float | None = None
 
 
 Delivery = Delivered | Refused | NotSent | Unknown

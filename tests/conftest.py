@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,9 @@ from nl_cutover.testing import EmbeddedMemoryCore, embedded_memory_core
 STORES = Path(__file__).parent / "stores"
 TOKENS = {"neo-operator": "token-of-the-operator", "neo-other": "token-of-another"}
 SLOT = "NEO_MCP_REMOTE_TOKEN"
+
+FIRST = "902ddd4d"  # the shape that declares no sequenceId: what telemetry is sent there loses its token
+STRIPPED = "admit_nl_actions.actions[].sequenceId"
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.load_profile("default")
@@ -35,7 +40,20 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--shape", default="final", help="the shape in which the embedded Memory Core answers")
+    parser.addoption("--shape", default="final", help="the shape in which the embedded Memory Cores answer")
+
+
+class RefusedByName(Exception):
+    """A migration would have lost the tokens of telemetry, and was refused for that. With `--shape 902ddd4d` this is
+    how a test that admits telemetry ends well; that anything is admitted there is a failure."""
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    outcome = yield
+    if outcome.excinfo and issubclass(outcome.excinfo[0], RefusedByName):
+        assert pyfuncitem.config.getoption("--shape") == FIRST
+        outcome.force_result(True)
 
 
 class Done(msgspec.Struct):
@@ -53,8 +71,8 @@ class Done(msgspec.Struct):
 class Operator:
     """Runs `nl-cutover` as an operator does: its own process, a custody folder, a token in its slot."""
 
-    def __init__(self, folder: Path, url: str | None, token: str | None) -> None:
-        self.folder, self.url = folder, url
+    def __init__(self, folder: Path, url: str | None, token: str | None, shape: str = "final") -> None:
+        self.folder, self.url, self.shape = folder, url, shape
         self.custody = folder / "custody"
         self.environ = {k: v for k, v in os.environ.items() if not k.startswith(("NEO_", "NL_CUTOVER"))}
         self.environ |= {"HOME": str(folder / "home"), "COLUMNS": "200"}
@@ -81,21 +99,35 @@ class Operator:
             timeout=100,
             check=False,
         )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode("utf-8", "backslashreplace"))
+        ended = Done(done.returncode, done.stdout.decode(), done.stderr.decode("utf-8", "backslashreplace"))
+        if self.shape == FIRST and verb == "migrate":
+            if STRIPPED in ended.err:
+                assert ended.code == 3
+                raise RefusedByName(ended.err)
+            assert '"admitted":' not in ended.out or ended.json["telemetry"]["admitted"] == 0
+        return ended
+
+    def telemetry(self, rows: int) -> str:
+        """What to do with that many actions on this server: admit them, or discard them where it would lose tokens."""
+        return f"discard={rows}" if self.shape == FIRST else "admit"
 
 
 @pytest.fixture(scope="session")
-def core(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMemoryCore]:
+def serve(request) -> Callable[..., AbstractContextManager[EmbeddedMemoryCore]]:
+    """`embedded_memory_core` in the shape that `--shape` names."""
+    return partial(embedded_memory_core, shape=request.config.getoption("--shape"))
+
+
+@pytest.fixture(scope="session")
+def core(serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMemoryCore]:
     """One Memory Core for all tests that only add to it."""
-    shape = request.config.getoption("--shape")
-    options = {} if shape == "final" else {"shape": shape}
-    with embedded_memory_core(tmp_path_factory.mktemp("core"), tokens=TOKENS, **options) as running:
+    with serve(tmp_path_factory.mktemp("core"), tokens=TOKENS) as running:
         yield running
 
 
 @pytest.fixture
 def operator(tmp_path, core) -> Operator:
-    return Operator(tmp_path, core.url, core.token)
+    return Operator(tmp_path, core.url, core.token, core.shape)
 
 
 @pytest.fixture

@@ -56,6 +56,14 @@ OwnerOption = Annotated[
 CleartextOption = Annotated[
     bool, typer.Option("--allow-cleartext", help="Let the token travel over http to another host.")
 ]
+ProxiesOption = Annotated[
+    bool | None,
+    typer.Option("--environment-proxies", help="Use the proxy that the environment names.  [default: ignore it]"),
+]
+WaitOption = Annotated[
+    float | None,
+    typer.Option("--wait", help="Seconds that one call may wait for a busy server (429, 503).  [default: 30]", min=0.0),
+]
 ExpectOption = Annotated[
     int | None, typer.Option("--expect-checkouts", help="Refuse unless exactly N are found.", metavar="N", min=1)
 ]
@@ -77,9 +85,19 @@ LockOption = Annotated[float, typer.Option("--lock-timeout", help="Seconds to wa
 
 def endpoint(settings: Settings, *, cleartext: bool) -> Endpoint:
     """The ingress with the token of its slot. Raises UsageError or CredentialsError."""
-    from ..ingress.endpoint import Endpoint, token_from_environment
+    from ..ingress.endpoint import Endpoint, proxy_from_environment, token_from_environment
 
-    return Endpoint(settings.url, token_from_environment(os.environ, settings.token_env), cleartext=cleartext)
+    named = proxy_from_environment(os.environ, settings.url)
+    if named is not None and not settings.environment_proxies:
+        complain(f"nl-cutover: {named[0]} is set and ignored; --environment-proxies would use it\n")
+        named = None
+    return Endpoint(
+        settings.url,
+        token_from_environment(os.environ, settings.token_env),
+        cleartext=cleartext,
+        proxy=None if named is None else named[1],
+        wait_budget=settings.wait,
+    )
 
 
 def identity_sessions(settings: Settings, target: Endpoint) -> dict[str, Callable[[], Session]]:

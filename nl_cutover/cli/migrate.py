@@ -18,14 +18,16 @@ from .common import (
     FormatOption,
     OwnerOption,
     PlaneOption,
+    ProxiesOption,
     Roots,
     TokenOption,
     UrlOption,
+    WaitOption,
     endpoint,
     finish,
     identity_sessions,
 )
-from .plan import LifeGapOption, ReplaysOption, TelemetryOption, policy_of
+from .plan import ChooseOption, LifeGapOption, ReplaysOption, TelemetryOption, policy_of
 from .settle import GraphOption, QuietOption
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def migrate(
     replays: ReplaysOption = None,
     life_gap: LifeGapOption = None,
     owner: OwnerOption = None,
+    choose: ChooseOption = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Run exactly this plan, as `plan --out` wrote it.", metavar="FILE")
     ] = None,
@@ -46,6 +49,8 @@ def migrate(
     token_env: TokenOption = None,
     plane: PlaneOption = None,
     allow_cleartext: CleartextOption = False,
+    environment_proxies: ProxiesOption = None,
+    wait: WaitOption = None,
     graph: GraphOption = None,
     quiet: QuietOption = 15.0,
     workers: Annotated[int, typer.Option("--workers", help="Calls in flight.", min=1, max=64)] = 8,
@@ -73,9 +78,11 @@ def migrate(
         custody=custody,
         owner=owner,
         plane=plane,
+        environment_proxies=environment_proxies,
+        wait=wait,
     )
     made = None if plan is None else _read_plan(plan)
-    policy = policy_of(telemetry, replays, life_gap, settings, made)
+    policy = policy_of(telemetry, replays, life_gap, choose, settings, made)
     target = endpoint(settings, cleartext=allow_cleartext)
     identities = {} if settings.owner is not None else identity_sessions(settings, target)
     report = measured(settings, expect=expect_checkouts, closed=closed)

@@ -41,6 +41,15 @@ LifeGapOption = Annotated[
     ),
 ]
 
+ChooseOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--choose",
+        help="Of an archive id with several contents, send the one of this store (id, its beginning, or path).",
+        metavar="ARCHIVE=STORE",
+    ),
+]
+
 
 def plan(
     checkouts: Checkouts = None,
@@ -49,6 +58,7 @@ def plan(
     replays: ReplaysOption = None,
     life_gap: LifeGapOption = None,
     owner: OwnerOption = None,
+    choose: ChooseOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.", metavar="FILE")] = None,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
@@ -65,7 +75,7 @@ def plan(
     from .settings import load
 
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner)
-    policy = policy_of(telemetry, replays, life_gap, settings)
+    policy = policy_of(telemetry, replays, life_gap, choose, settings)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with source_of(report) as source:
         made = build_plan(source, policy, now_ms=now_ms())
@@ -80,14 +90,20 @@ def plan(
 
 
 def policy_of(
-    telemetry: str | None, replays: str | None, life_gap: float | None, settings: Settings, made: Plan | None = None
+    telemetry: str | None,
+    replays: str | None,
+    life_gap: float | None,
+    choose: list[str] | None,
+    settings: Settings,
+    made: Plan | None = None,
 ) -> Policy:
     """The policy of the flags, or of a plan that was made before. Raises UsageError where the two contradict."""
     from ..errors import UsageError
+    from ..migration.choosing import parse_choices
     from ..migration.lives import GAP_HOURS
     from ..migration.policy import Policy, Replays, Telemetry
 
-    owner = settings.owner
+    owner, choices = settings.owner, parse_choices(choose or [])
     if made is not None:
         stated = made.owner if made.owner_stated else None
         for flag, given, planned in (
@@ -98,10 +114,15 @@ def policy_of(
         ):
             if given is not None and given != planned:
                 raise UsageError(f"{flag} {given} contradicts the plan, which says {planned}", "make a new plan")
+        planned_choices = {choice.key: choice.store for choice in made.choices}
+        if choices and choices != planned_choices:
+            words = ", ".join(f"{key}={store}" for key, store in planned_choices.items()) or "nothing is chosen"
+            raise UsageError(f"--choose contradicts the plan, which says {words}", "leave it out, or make a new plan")
+        choices = planned_choices
         telemetry, replays, life_gap, owner = made.telemetry, made.replays, made.life_gap_hours, stated
     try:
         how = Replays(replays or "marks")
     except ValueError:
         raise UsageError(f"--replays takes marks or receipt, not {replays!r}") from None
     gap = GAP_HOURS if life_gap is None else life_gap
-    return Policy(Telemetry.parse(telemetry or "leave"), how, owner, gap, settings.identities)
+    return Policy(Telemetry.parse(telemetry or "leave"), how, owner, gap, settings.identities, choices)

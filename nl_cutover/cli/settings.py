@@ -29,6 +29,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     url: str = DEFAULT_URL
     token_env: str = DEFAULT_TOKEN_ENV
+    environment_proxies: bool = False
+    wait: float = 30.0  # seconds that one call may wait for a busy server
     custody: str | None = None
     owner: str | None = None
     plane: ConfiguredPlane = ConfiguredPlane()
@@ -49,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True):
     checkouts: list[tuple[Path, str | None]]
     roots: list[Path]
     identities: dict[str, str]
+    environment_proxies: bool
+    wait: float
 
 
 def load(
@@ -61,6 +65,8 @@ def load(
     custody: Path | None = None,
     owner: str | None = None,
     plane: str | None = None,
+    environment_proxies: bool | None = None,
+    wait: float | None = None,
 ) -> Settings:
     """Merge flags over the configuration file. Raises UsageError naming the file and the key."""
     from ..custody.directory import default_custody
@@ -83,6 +89,8 @@ def load(
         checkouts=listed,
         roots=found,
         identities=read.identities,
+        environment_proxies=read.environment_proxies if environment_proxies is None else environment_proxies,
+        wait=read.wait if wait is None else wait,
     )
 
 

@@ -12,9 +12,11 @@ from .common import (
     Format,
     FormatOption,
     PlaneOption,
+    ProxiesOption,
     Roots,
     TokenOption,
     UrlOption,
+    WaitOption,
     endpoint,
     finish,
     identity_sessions,
@@ -28,6 +30,8 @@ def verify(
     token_env: TokenOption = None,
     plane: PlaneOption = None,
     allow_cleartext: CleartextOption = False,
+    environment_proxies: ProxiesOption = None,
+    wait: WaitOption = None,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
     custody: CustodyOption = None,
@@ -46,7 +50,15 @@ def verify(
     from .settings import load
 
     settings = load(
-        config=config, checkouts=checkouts, roots=root, url=url, token_env=token_env, custody=custody, plane=plane
+        config=config,
+        checkouts=checkouts,
+        roots=root,
+        url=url,
+        token_env=token_env,
+        custody=custody,
+        plane=plane,
+        environment_proxies=environment_proxies,
+        wait=wait,
     )
     target = endpoint(settings, cleartext=allow_cleartext)
     report = measured(settings, expect=expect_checkouts, closed=closed)

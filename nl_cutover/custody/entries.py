@@ -8,7 +8,10 @@ from .journal import Change
 
 
 class ArchiveEntry(msgspec.Struct, frozen=True):
-    """An archive row as it enters the ledger; `refusal` is the plan's reason not to send it."""
+    """An archive row as it enters the ledger; `refusal` is the plan's reason not to send it.
+
+    `not_chosen`: it stays on the host by the operator's word, for another content under its id.
+    """
 
     key: str
     content_digest: str
@@ -20,6 +23,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True):
     marks_wanted: int = 0
     host_facts: str = "{}"  # JSON of what MC cannot carry and the receipt keeps
     refusal: str = ""
+    not_chosen: bool = False
 
 
 class ActionEntry(msgspec.Struct, frozen=True):
@@ -54,7 +58,8 @@ class ActionWork(msgspec.Struct, frozen=True):
 
 # What an earlier plan refused, or nobody has sent yet, stands as the newest plan says.
 _REPLANNED = ", ".join(
-    f"{name} = CASE WHEN state = 'pending' OR refused_by = 'plan' AND state = 'refused' THEN excluded.{name} ELSE {name} END"
+    f"{name} = CASE WHEN state = 'pending' OR refused_by = 'plan' AND state = 'refused' OR refused_by = 'choice' "
+    f"THEN excluded.{name} ELSE {name} END"
     for name in ("reason", "source_tx_id", "call_digest", "identity", "refused_by", "state")
 )
 _ORIGIN = (
@@ -75,9 +80,9 @@ def archive_changes(entry: ArchiveEntry) -> list[Change]:
                 entry.key,
                 entry.content_digest,
                 entry.digest,
-                "refused" if entry.refusal else "pending",
+                "excluded" if entry.not_chosen else "refused" if entry.refusal else "pending",
                 entry.refusal,
-                "plan" if entry.refusal else "",
+                "choice" if entry.not_chosen else "plan" if entry.refusal else "",
                 entry.source_tx_id,
                 entry.call_digest,
                 entry.identity,

@@ -66,7 +66,8 @@ class Journal:
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join()
-        self._connection.close()
+        with self._lock:  # a worker that nobody waits for any more may still be reading
+            self._connection.close()
 
     def _work(self) -> None:
         stop = False

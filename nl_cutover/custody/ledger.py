@@ -22,7 +22,7 @@ from ..resources import resource
 from . import directory as custody
 from .entries import ActionEntry, ActionWork, ArchiveEntry, ArchiveWork, action_changes, archive_changes
 from .journal import Change, Journal
-from .states import ACTION_MOVES, ARCHIVE_MOVES
+from .states import MOVES
 
 OPEN_ARCHIVES = (
     "(a.state IN ('pending', 'delivered') OR "
@@ -168,14 +168,42 @@ class Ledger:
                 "AND s.state NOT IN ('pending', 'left', 'refused', 'excluded')"
             )
             self.commit(
-                Change(
-                    f"UPDATE {table} SET state = 'refused'{extra}, reason = 'changed on the host after it was sent: ' "
-                    f"|| substr({digest}, 1, 12) || ' now, ' || substr(({sent}), 1, 12) || ' was sent' "
-                    f"WHERE state IN ('pending', 'left') AND EXISTS ({sent})",
-                    (),
-                    None,
+                move_rows(
+                    table,
+                    "refused",
+                    f"state IN ('pending', 'left') AND EXISTS ({sent})",
+                    also=f"reason = 'changed on the host after it was sent: ' || substr({digest}, 1, 12) "
+                    f"|| ' now, ' || substr(({sent}), 1, 12) || ' was sent'{extra}",
                 )
             )
+
+    def refuse_absent(self, stores: Iterable[str]) -> None:
+        """Rows that are not done with and stand in none of these stores: this run cannot carry them, and says so."""
+        held = (json.dumps(list(stores)),)
+        for table, extra in (("archives", ", refused_by = 'plan'"), ("actions", "")):
+            origins = f"FROM origins WHERE row_table = '{table}' AND row_id = {table}.id"
+            absent = f"NOT EXISTS (SELECT 1 {origins} AND store IN (SELECT value FROM json_each(?)))"
+            named = f"'its store ' || (SELECT min(store) {origins}) || ' is not among the stores of this run'"
+            self.commit(
+                move_rows(
+                    table,
+                    "refused",
+                    f"state IN ('pending', 'left') AND {absent}",
+                    held,
+                    also=f"reason = {named} || ': name its checkout again; if it is gone, exclude the row'{extra}",
+                )
+            )
+            if table == "archives":
+                self.commit(
+                    Change(
+                        f"UPDATE archives SET reason = {named} || CASE WHEN state = 'delivered' THEN "
+                        "': it was saved and cannot be compared' ELSE ': its marks cannot be made' END WHERE (state = "
+                        "'delivered' OR state = 'confirmed' AND marks_made < marks_wanted AND marks_state = 'idle') "
+                        f"AND {absent}",
+                        held,
+                        None,
+                    )
+                )
 
     def recover(self) -> int:
         """Rows that a dead process left in flight become unknown. Returns how many there are."""
@@ -185,14 +213,10 @@ class Ledger:
         given_up = (reason, self._clock())
         self.commit(
             *(
-                Change(
-                    f"UPDATE {table} SET state = 'unknown', reason = ?, given_up_at = ? WHERE state = 'intended'",
-                    given_up,
-                    None,
-                )
+                move_rows(table, "unknown", "1", given_up, also="reason = ?, given_up_at = ?")
                 for table in ("archives", "batches")
             ),
-            Change("UPDATE actions SET state = 'unknown', reason = ? WHERE state = 'intended'", (reason,), None),
+            move_rows("actions", "unknown", "1", (reason,), also="reason = ?"),
             # MC's memory may count a mark that its file does not hold: only evidence tells.
             Change(
                 "UPDATE archives SET marks_state = 'unknown', reason = ?, given_up_at = ? WHERE marks_state = 'intended'",
@@ -204,11 +228,11 @@ class Ledger:
 
     def reopen_refused(self) -> None:
         """Rows whose refusal proves that nothing was stored are asked again by this run."""
-        again = "SET state = 'pending', reason = '' WHERE state = 'refused' AND "
-        self.commit(
-            Change(f"UPDATE archives {again} refused_by = 'server'", (), None),
-            Change(f"UPDATE actions {again} batch IN (SELECT id FROM batches WHERE proven)", (), None),
-        )
+        for table, proven in (
+            ("archives", "refused_by = 'server'"),
+            ("actions", "batch IN (SELECT id FROM batches WHERE proven)"),
+        ):
+            self.commit(move_rows(table, "pending", f"state = 'refused' AND {proven}", also="reason = ''"))
 
     # rows go out -----------------------------------------------------------------------------------------------------
 
@@ -252,7 +276,7 @@ class Ledger:
 
 def move_archive(row_id: int, to: str, **columns: Any) -> Change:
     """A step of the state machine of `custody.states`."""
-    return _move("archives", row_id, to, ARCHIVE_MOVES[to], columns)
+    return _move("archives", row_id, to, columns)
 
 
 def set_archive(row_id: int, **columns: Any) -> Change:
@@ -262,16 +286,21 @@ def set_archive(row_id: int, **columns: Any) -> Change:
 
 
 def move_action(row_id: int, to: str, **columns: Any) -> Change:
-    return _move("actions", row_id, to, ACTION_MOVES[to], columns)
+    return _move("actions", row_id, to, columns)
 
 
-def _move(table: str, row_id: int, to: str, sources: frozenset[str], columns: dict[str, Any]) -> Change:
-    assignments = "".join(f", {name} = ?" for name in columns)
-    allowed = ", ".join(f"'{state}'" for state in sorted(sources))
-    return Change(
-        f"UPDATE {table} SET state = ?{assignments} WHERE id = ? AND state IN ({allowed})",
-        (to, *columns.values(), row_id),
-    )
+def move_rows(
+    table: str, to: str, where: str, parameters: tuple[Any, ...] = (), *, also: str = "", rows: int | None = None
+) -> Change:
+    """The same step for all rows `where` (SQL) that may take it; `also` (SQL) assigns more, its parameters first."""
+    allowed = ", ".join(f"'{state}'" for state in sorted(MOVES[table][to]))
+    more = f", {also}" if also else ""
+    return Change(f"UPDATE {table} SET state = '{to}'{more} WHERE state IN ({allowed}) AND ({where})", parameters, rows)
+
+
+def _move(table: str, row_id: int, to: str, columns: dict[str, Any]) -> Change:
+    also = ", ".join(f"{name} = ?" for name in columns)
+    return move_rows(table, to, "id = ?", (*columns.values(), row_id), also=also, rows=1)
 
 
 def _pages(entries: Iterable[Any]) -> Iterator[list[Any]]:

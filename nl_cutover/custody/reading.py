@@ -136,8 +136,12 @@ class LedgerReader:
             )
         ]
         found += [
-            Odd("mark", key, "unknown", reason)
-            for key, reason in ask("SELECT key, reason FROM archives WHERE marks_state = 'unknown' ORDER BY key")
+            Odd("mark", *row)
+            for row in ask(
+                "SELECT key, iif(marks_state = 'unknown', 'unknown', 'pending'), reason FROM archives "
+                "WHERE marks_state = 'unknown' OR (state = 'confirmed' AND marks_made < marks_wanted AND reason <> '') "
+                "ORDER BY key"
+            )
         ]
         found += [
             Odd("action", *row)

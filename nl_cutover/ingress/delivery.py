@@ -6,7 +6,8 @@ session that it was sent with
 405, 406, 415, other 400; a JSON-RPC error about the request;      Refused, and the refusal itself proves it
 the health gate
 any other JSON-RPC error, `isError`                               Refused
-everything else: 5xx, 302, 303, a cut stream, a deadline           Unknown
+everything else: 5xx, 302, 303, a cut stream, a deadline           Unknown: a 503 may come from a proxy that had
+                                                                  handed the request on; reads may ask it again
 200 with the fields that the operation promises                   Delivered
 """
 
@@ -74,6 +75,9 @@ def of_status(
             return NotSent("host", "421: the server does not accept this Host")
         case 429:
             return NotSent("busy", "429: too many requests", retry_after(headers.get("retry-after"), now))
+        case 503:
+            wait = retry_after(headers.get("retry-after"), now)
+            return Unknown(f"HTTP 503 {says}".rstrip(), 1.0 if wait is None else wait)
         case 301 | 307 | 308:
             return NotSent("redirect", f"{status}: the ingress redirects to {_origin(headers.get('location', ''))}")
         case _ if 300 <= status < 400:  # 303 is how a server answers after a POST was carried out

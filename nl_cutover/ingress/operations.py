@@ -28,7 +28,7 @@ class Operations:
         Older servers answer null for an archive that is absent, private or unreadable: that tells nothing, and is
         `unavailable` here.
         """
-        return self._call(GET, _archive(archive_id), lambda result: _got(result, archive_id))
+        return self._call(GET, _archive(archive_id), lambda result: _got(result, archive_id), reading=True)
 
     def mark(self, archive_id: str) -> Delivery:
         """Delivered when MC counted one replay; Refused when it says `updated: false`."""
@@ -38,8 +38,10 @@ class Operations:
         """Delivered with `admitted` and `refused` that add up to `count`."""
         return self._call(ADMIT, arguments, lambda result: _admitted(result, count))
 
-    def _call(self, tool: str, arguments: bytes, check: Callable[[Any], Delivery | dict[str, Any]]) -> Delivery:
-        answer = self.session.call(tool, arguments)
+    def _call(
+        self, tool: str, arguments: bytes, check: Callable[[Any], Delivery | dict[str, Any]], *, reading: bool = False
+    ) -> Delivery:
+        answer = self.session.call(tool, arguments, reading=reading)
         if not isinstance(answer, Delivered):
             return answer
         checked = check(structured(answer.result))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -33,7 +34,7 @@ class Plane(msgspec.Struct, frozen=True):
     protocol_version: str
     clock_offset_s: float | None = None
     cleartext: bool = False
-    environment_proxies: bool = False
+    proxy: str | None = None
 
 
 def preflight(
@@ -67,7 +68,7 @@ def preflight(
         protocol_version=session.protocol_version,
         clock_offset_s=None if session.clock_offset is None else round(session.clock_offset, 1),
         cleartext=session.endpoint.cleartext,
-        environment_proxies=session.endpoint.environment_proxies,
+        proxy=session.endpoint.proxy_name,
     )
 
 
@@ -126,9 +127,13 @@ def _check_surface(tools: dict[str, dict[str, Any]], url: str, telemetry: bool) 
             f"the server at {url} lacks {', '.join(missing)}",
             "it is an older Memory Core, or the token's surface hides them; nothing was sent",
         )
-    lacking = [f"{name}.{field}" for name in needed for field in _SENT[name] if not _declares(tools[name], field)]
-    items = _node(tools.get(ADMIT, {}), "properties", "actions", "items") if telemetry else {}
-    lacking += [f"{ADMIT}.actions[].{field}" for field in ADMITTED if items and not _declares(items, field)]
+    lacking = []
+    for name in needed:
+        declared = _schema(name, tools[name], "properties")
+        lacking += [f"{name}.{field}" for field in _SENT[name] if field not in declared]
+    if telemetry and _schema(ADMIT, tools[ADMIT], "properties", "actions", "items"):
+        declared = _schema(ADMIT, tools[ADMIT], "properties", "actions", "items", "properties")
+        lacking += [f"{ADMIT}.actions[].{field}" for field in ADMITTED if field not in declared]
     if lacking:
         raise SurfaceError(
             f"the schema of the server at {url} lacks {', '.join(lacking)}: it would strip what is sent",
@@ -142,12 +147,29 @@ def _node(schema: Any, *path: str) -> dict[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
 
-def _declares(schema: dict[str, Any], field: str) -> bool:
-    return field in _node(schema, "properties")
+def _schema(tool: str, root: dict[str, Any], *path: str) -> dict[str, Any]:
+    """The part of a tool's input schema at `path`, through its local references. Raises SurfaceError for any other."""
+    here: Any = root
+    for key in [*path, None]:
+        seen = set()
+        while isinstance(here, dict) and "$ref" in here:
+            ref = here["$ref"]
+            local = isinstance(ref, str) and (ref == "#" or ref.startswith("#/")) and ref not in seen
+            seen.add(ref)
+            steps = [s.replace("~1", "/").replace("~0", "~") for s in unquote(ref).split("/")[1:]] if local else []
+            here = _node(root, *steps) if local else None
+            if not here:
+                raise SurfaceError(
+                    f"the input schema of {tool} refers to {ref!r}, which cannot be followed",
+                    "what the server takes cannot be known; nothing was sent",
+                )
+        if key is not None:
+            here = here.get(key) if isinstance(here, dict) else None
+    return here if isinstance(here, dict) else {}
 
 
 def _health(session: Session, url: str) -> tuple[str | None, str | None]:
-    answer = session.call(HEALTH, b"{}")
+    answer = session.call(HEALTH, b"{}", reading=True)
     if isinstance(answer, NotSent):
         raise error_of(answer, url)
     result = structured(answer.result) if isinstance(answer, Delivered) else None

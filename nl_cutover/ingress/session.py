@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import httpcore
 import httpx
 import msgspec
 
@@ -23,12 +24,14 @@ from .endpoint import Endpoint
 _OLDER_VERSION = "2025-03-26"
 _ANSWER_LIMIT = 64 * 1024 * 1024  # bytes of one answer that may stand in memory
 _REFUSAL = "this client answers no server-initiated request"
+_ASIDE = 2.0  # seconds for what no row waits for: a refusal, and the end of all sessions
 
 
 class Session:
     """`call` sends one `tools/call` and says what became of it. Not safe to share between threads.
 
-    `transport`, `monotonic` and `sleep` are seams.
+    A call may wait for a server that says it is busy, for `endpoint.wait_budget` seconds in all: after a 429 any call,
+    after a 503 a handshake or a read. `transport`, `monotonic`, `sleep` and `now` are seams.
     """
 
     def __init__(
@@ -38,15 +41,17 @@ class Session:
         transport: httpx.BaseTransport | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        wait_budget: float = 30.0,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.endpoint = endpoint
         self.refused_server_requests = 0
         self.protocol_version = ""
         self.server: dict[str, Any] = {}
         self.clock_offset: float | None = None  # seconds, server's Date minus ours
-        self._monotonic, self._sleep, self._wait_budget = monotonic, sleep, wait_budget
+        self.waited = 0.0  # seconds, for a busy server
+        self._monotonic, self._sleep, self._now = monotonic, sleep, now
         self._session_id: str | None = None
+        self._given_up: list[str] = []  # sessions of calls whose outcome is unknown; ended with this one
         self._open = False
         # At random, so that an answer which belongs to another session does not pass for ours.
         self._last_id = secrets.randbelow(2**40)
@@ -60,7 +65,8 @@ class Session:
             },
             timeout=timeout,
             transport=transport,
-            trust_env=endpoint.environment_proxies,
+            proxy=endpoint.proxy,
+            trust_env=False,
             # A connection a call: no idle socket to race with, and no second copy of an answer to take for the next one.
             limits=httpx.Limits(max_connections=2, max_keepalive_connections=0),
             verify=endpoint.url.startswith("https:"),
@@ -74,6 +80,10 @@ class Session:
 
     def open(self) -> Failure | None:
         """Initialize, once. None when the session stands."""
+        answer = self._patiently(lambda: self._handshake() or Delivered({}, b""))
+        return None if isinstance(answer, Delivered) else answer
+
+    def _handshake(self) -> Failure | None:
         if self._open:
             return None
         for version in (PROTOCOL_VERSION, _OLDER_VERSION):
@@ -81,6 +91,8 @@ class Session:
             if isinstance(answer, Refused) and answer.reason.startswith("400") and version != _OLDER_VERSION:
                 continue  # a server that rejects a newer version at HTTP level, before negotiation
             break
+        if isinstance(answer, Unknown) and answer.retry_after is not None:
+            return NotSent("busy", answer.reason, answer.retry_after)  # a handshake writes nothing
         if not isinstance(answer, Delivered):
             return answer
         result = answer.result
@@ -95,54 +107,70 @@ class Session:
         return self._with_session(
             lambda request_id: (
                 b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (request_id, method.encode(), params)
-            )
+            ),
+            reading=True,
         )
 
-    def call(self, tool: str, arguments: bytes) -> Delivered | Failure:
-        """One `tools/call`; `arguments` is JSON text and travels verbatim. `Delivered.result` is the tool result."""
-        return self._with_session(lambda request_id: envelope(request_id, tool, arguments))
+    def call(self, tool: str, arguments: bytes, *, reading: bool = False) -> Delivered | Failure:
+        """One `tools/call`; `arguments` is JSON text and travels verbatim. `Delivered.result` is the tool result.
+
+        `reading`: it changes nothing, so that it may be asked again where the answer was a 503.
+        """
+        return self._with_session(lambda request_id: envelope(request_id, tool, arguments), reading=reading)
 
     def close(self) -> None:
-        """End the session. A failure here changes nothing that is already recorded."""
-        if self._open and self._session_id is not None:
-            try:
-                self._client.delete(self.endpoint.url, headers=self._headers(), timeout=2.0)
-            except httpx.HTTPError:
-                pass
-        self._forget()
+        """End every session that was begun, if that is quickly done. A failure here changes nothing that is recorded."""
+        self._give_up()
+        deadline = self._monotonic() + _ASIDE
+        try:
+            for session_id in self._given_up:
+                headers = {"Mcp-Session-Id": session_id, "MCP-Protocol-Version": self.protocol_version}
+                left = max(deadline - self._monotonic(), 0.001)
+                self._client.delete(self.endpoint.url, headers=headers, timeout=left, extensions=self._within(left))
+        except httpx.HTTPError:
+            pass  # a server that does not take one takes no other either
+        self._given_up.clear()
         self._client.close()
 
-    def _with_session(self, body: Callable[[int], bytes]) -> Delivered | Failure:
-        waited = 0.0
+    def _with_session(self, body: Callable[[int], bytes], *, reading: bool) -> Delivered | Failure:
         rebuilt = False
-        while True:
-            failure = self.open()
-            if failure is not None:
+
+        def ask() -> Delivered | Failure:
+            nonlocal rebuilt
+            if (failure := self._handshake()) is not None:
                 # Nothing of the call itself has left, whatever became of the handshake.
-                answer: Delivered | Failure = (
-                    failure if isinstance(failure, NotSent) else NotSent("unreachable", failure.reason)
-                )
-            else:
-                self._last_id += 1
-                answer = self._exchange(body(self._last_id), self._last_id)
+                return failure if isinstance(failure, NotSent) else NotSent("unreachable", failure.reason)
+            self._last_id += 1
+            answer = self._exchange(body(self._last_id), self._last_id)
             if isinstance(answer, Unknown):
+                self._give_up()
+            if isinstance(answer, NotSent) and answer.kind == "session-lost":
                 self._forget()
-            if not isinstance(answer, NotSent):
-                return answer
-            if answer.kind == "session-lost" and not rebuilt:
-                rebuilt = True
-                self._forget()
-                continue
-            if answer.kind == "busy" and waited < self._wait_budget:
-                pause = min(max(1.0 if answer.retry_after is None else answer.retry_after, 0.2), 60.0)
-                if waited + pause <= self._wait_budget:
-                    self._sleep(pause)
-                    waited += max(pause, 0.01)
-                    continue
+                if not rebuilt:
+                    rebuilt = True
+                    return ask()
             return answer
 
+        return self._patiently(ask, reading=reading)
+
+    def _patiently(self, ask: Callable[[], Delivered | Failure], *, reading: bool = False) -> Delivered | Failure:
+        """Ask again while the server says that it is busy, the call may be repeated and the wait budget lasts."""
+        left = self.endpoint.wait_budget
+        while True:
+            answer = ask()
+            if not (isinstance(answer, NotSent) and answer.kind == "busy") and not (
+                reading and isinstance(answer, Unknown) and answer.retry_after is not None
+            ):
+                return answer
+            pause = min(max(1.0 if answer.retry_after is None else answer.retry_after, 0.2), 60.0)
+            if pause > left:
+                return answer
+            self._sleep(pause)
+            left -= pause
+            self.waited += pause
+
     def _initialize(self, version: str) -> Delivered | Failure:
-        self._forget()
+        self._give_up()
         self._last_id += 1
         body = (
             f'{{"jsonrpc":"2.0","id":{self._last_id},"method":"initialize","params":{{"protocolVersion":"{version}",'
@@ -152,6 +180,31 @@ class Session:
 
     def _forget(self) -> None:
         self._session_id, self._open = None, False
+
+    def _give_up(self) -> None:
+        if self._session_id is not None:
+            self._given_up.append(self._session_id)
+        self._forget()
+
+    def _within(self, seconds: float) -> dict[str, Any]:
+        """Request extensions that hold an exchange to its deadline: httpx's own is between two bytes, and a head can drip."""
+        deadline = self._monotonic() + seconds
+
+        def connected(event: str, info: Mapping[str, Any]) -> None:
+            if not event.endswith(("connect_tcp.complete", "start_tls.complete")):
+                return
+            stream = info["return_value"]
+            read = stream.read
+
+            def capped(max_bytes: int, timeout: float | None = None) -> bytes:
+                left = deadline - self._monotonic()
+                if left <= 0:
+                    raise httpcore.ReadTimeout("no complete answer before the deadline")
+                return bytes(read(max_bytes, left if timeout is None else min(left, timeout)))
+
+            stream.read = capped
+
+        return {"trace": connected}
 
     def _headers(self) -> dict[str, str]:
         headers = {"MCP-Protocol-Version": self.protocol_version} if self._open and self.protocol_version else {}
@@ -167,36 +220,38 @@ class Session:
 
     def _post(self, body: bytes, request_id: int | None) -> Delivered | Failure:
         url = httpx.URL(self.endpoint.url)
-        deadline = self._monotonic() + self.endpoint.call_timeout
+        within = self._within(self.endpoint.call_timeout)
         try:
             for _ in range(3):
-                with self._client.stream("POST", url, content=body, headers=self._headers()) as response:
+                with self._client.stream(
+                    "POST", url, content=body, headers=self._headers(), extensions=within
+                ) as response:
                     if response.status_code in (307, 308):
                         target = url.join(response.headers.get("location", ""))
                         if (target.scheme, target.host, target.port) == (url.scheme, url.host, url.port):
                             url = target
                             continue
-                    return self._read(response, request_id, deadline)
+                    return self._read(response, request_id)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return delivery.of_exception(error)
         return NotSent("redirect", "the ingress redirects in a circle")
 
-    def _read(self, response: httpx.Response, request_id: int | None, deadline: float) -> Delivered | Failure:
+    def _read(self, response: httpx.Response, request_id: int | None) -> Delivered | Failure:
         if response.status_code == 200 and (session_id := response.headers.get("mcp-session-id")):
             self._session_id = session_id
         self._note_clock(response.headers.get("date"))
         if response.status_code in (200, 202) and request_id is None:
             return Delivered({}, b"")
         if response.status_code != 200:
-            text = b"".join(_bounded(self._until(response.iter_bytes(), deadline), 8192))
+            text = b"".join(_bounded(response.iter_bytes(), 8192))
             return delivery.of_status(
                 response.status_code,
                 response.headers,
                 text,
                 with_session="mcp-session-id" in response.request.headers,
-                now=datetime.now(UTC),
+                now=self._now(),
             )
-        chunks = self._until(response.iter_bytes(), deadline)
+        chunks = _limited(response.iter_bytes())
         if response.headers.get("content-type", "").partition(";")[0].strip() == "text/event-stream":
             payloads: Iterable[bytes] = sse.events(chunks)
         else:
@@ -220,16 +275,6 @@ class Session:
             "the server answered with an id that was not sent" if other_id else "the answer ended without a result"
         )
 
-    def _until(self, chunks: Iterable[bytes], deadline: float) -> Iterator[bytes]:
-        size = 0
-        for chunk in chunks:
-            size += len(chunk)
-            if self._monotonic() > deadline:
-                raise httpx.ReadTimeout("no complete answer before the deadline")
-            if size > _ANSWER_LIMIT:
-                raise httpx.ReadError("the answer is larger than 64 MiB")
-            yield chunk
-
     def _refuse(self, message: dict[str, Any]) -> None:
         """Refuse a server-initiated request. A notification asks for nothing and is passed over."""
         if "id" not in message:
@@ -238,16 +283,31 @@ class Session:
         request_id = js.canonical(message["id"])
         body = f'{{"jsonrpc":"2.0","id":{request_id},"error":{{"code":-32601,"message":{js.encode_string(_REFUSAL)}}}}}'
         try:
-            self._client.post(self.endpoint.url, content=body.encode(), headers=self._headers(), timeout=5.0)
+            self._client.post(
+                self.endpoint.url,
+                content=body.encode(),
+                headers=self._headers(),
+                timeout=_ASIDE,
+                extensions=self._within(_ASIDE),
+            )
         except httpx.HTTPError:
             pass
 
     def _note_clock(self, date: str | None) -> None:
         if self.clock_offset is None and date is not None:
             try:
-                self.clock_offset = parsedate_to_datetime(date).timestamp() - datetime.now(UTC).timestamp()
+                self.clock_offset = parsedate_to_datetime(date).timestamp() - self._now().timestamp()
             except ValueError:
                 pass
+
+
+def _limited(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > _ANSWER_LIMIT:
+            raise httpx.ReadError("the answer is larger than 64 MiB")
+        yield chunk
 
 
 def _bounded(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:

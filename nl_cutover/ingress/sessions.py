@@ -35,5 +35,10 @@ class Sessions:
         return Operations(self._open[identity])
 
     @property
+    def waited(self) -> float:
+        """Seconds spent on waiting for a busy server."""
+        return sum(session.waited for session in self._open.values())
+
+    @property
     def refused_server_requests(self) -> int:
         return sum(session.refused_server_requests for session in self._open.values())

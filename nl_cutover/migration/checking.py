@@ -47,6 +47,7 @@ def verify_run(
         result = verify(
             source, mapped, excluded, sessions, url=plane.url, run=run["id"], at=utc(clock()), progress=progress
         )
+    result = msgspec.structs.replace(result, waited_s=round(sessions.waited, 1), proxy=plane.proxy)
     link = receipts.write(
         custody,
         "verify",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -48,8 +48,8 @@ class Evidence(Protocol):
         """The moment up to which an absence may be believed, by this host's clock, ms since epoch."""
         ...
 
-    def archives(self) -> list[StoredArchive]:
-        """Every archive node, whoever owns it."""
+    def archives(self) -> Iterable[StoredArchive]:
+        """Every archive node, whoever owns it. Walked once."""
         ...
 
     def actions(self, tokens: Collection[str]) -> Counter[str]:
@@ -81,27 +81,31 @@ class GraphFile:
         return max(times) / 1_000_000
 
     def archives(self) -> list[StoredArchive]:
-        return [_stored(properties) for properties in self._read(lambda opened: _properties(opened, ARCHIVE_LABEL))]
+        # A reading may begin anew, so nothing is handed out before it has ended; digests stand for the ops.
+        return self._read(lambda opened: [_stored(properties) for properties in _properties(opened, ARCHIVE_LABEL)])
 
     def actions(self, tokens: Collection[str]) -> Counter[str]:
         wanted = set(tokens)
-        return Counter(
-            action_digest(properties)
-            for properties in self._read(lambda opened: _properties(opened, ACTION_LABEL))
-            if properties.get("sequenceId") in wanted
+        return self._read(
+            lambda opened: Counter(
+                action_digest(properties)
+                for properties in _properties(opened, ACTION_LABEL)
+                if properties.get("sequenceId") in wanted
+            )
         )
 
     def _read(self, work: Callable[[Opened], T]) -> T:
         return read_store(self._located, UNKNOWN, work)[0]
 
 
-def _properties(opened: Opened, label: str) -> list[dict[str, Any]]:
+def _properties(opened: Opened, label: str) -> Iterator[dict[str, Any]]:
     opened.connection.text_factory = str
-    found = opened.connection.execute(
+    for (data,) in opened.connection.execute(
         "SELECT data FROM main.Nodes WHERE json_extract(data, '$.label') = ?", (label,)
-    ).fetchall()
-    nodes = [js.parse(data) for (data,) in found]
-    return [node["properties"] for node in nodes if isinstance(node, dict) and isinstance(node.get("properties"), dict)]
+    ):
+        node = js.parse(data)
+        if isinstance(node, dict) and isinstance(node.get("properties"), dict):
+            yield node["properties"]
 
 
 def _stored(properties: dict[str, Any]) -> StoredArchive:

@@ -67,10 +67,12 @@ def migrate(
                 expected_root=expected_root,
                 telemetry=bool(plan.actions_to_send),
             )
+            waited = session.waited
         for slot in plan.identities:
             with identities[slot]() as session:
                 if (failure := session.open()) is not None:
                     raise error_of(failure, f"{plane.url} (slot {slot})")
+                waited += session.waited
         progress.note(f"plan {plan.digest[:16]}: {len(plan.losses)} kinds of loss, listed in the plan and the receipt")
         with store_locks(source.stores), Ledger(custody, clock) as ledger:
             _check_age_of_ledger(custody, ledger)
@@ -98,6 +100,8 @@ def migrate(
             result = report_from_ledger(
                 custody, at=utc(clock()), losses=plan.losses, stopped=outcome.stopped, sent=outcome.sent
             )
+            waited = round(waited + outcome.waited, 1)
+            result = msgspec.structs.replace(result, waited_s=waited, proxy=plane.proxy)
             body = _receipt_body(report, plan, plane, outcome, result, facts, acknowledged)
             with LedgerReader(custody) as reader:
                 body["settled"] = reader.settled()
@@ -228,6 +232,7 @@ def _receipt_body(
             "writers": plan.writers,
             "identities": plan.identities,
             "slots": plan.slots,
+            "choices": plain(plan.choices),
             "telemetry": plan.telemetry,
             "replays": plan.replays,
             "stores": plain(plan.stores),
@@ -242,6 +247,8 @@ def _receipt_body(
             "marks": plain(result.marks),
             "telemetry": plain(result.telemetry),
             "sent": outcome.sent,
+            "waited_s": result.waited_s,
+            "taken_up_again": outcome.taken_up,
             "in_doubt_at_start": outcome.recovered,
             "refused_server_requests": outcome.refused_server_requests,
             "stopped": result.stopped,

@@ -17,6 +17,7 @@ from ..contract.telemetry import project
 from ..contract.wire import BODY_LIMIT, RETENTION_MS
 from ..custody.entries import ActionEntry, ArchiveEntry
 from ..verdicts import ExitCode, Refused
+from .choosing import Choice, Left, chosen, with_left
 from .lives import Lives, lives_of
 from .policy import Policy, Replays, TelemetryMode
 from .source import Source, SourceStore
@@ -75,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     actions: int
     actions_to_send: int
     refused: list[RefusedRow]
+    choices: list[Choice] = []  # of ids that stand with several contents
     losses: list[Loss]
     blockers: list[str]
     notes: list[str]
@@ -84,7 +86,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class _Tally:
     """What one pass over the rows finds."""
 
-    def __init__(self) -> None:
+    def __init__(self, choices: dict[str, Choice]) -> None:
+        self.choices = choices
+        self.left: dict[str, list[Left]] = {}
         self.writers: Counter[str] = Counter()
         self.slots: Counter[str] = Counter()
         self.refused: list[RefusedRow] = []
@@ -102,8 +106,11 @@ def build_plan(
     now_ms: int,
     entry: Callable[[ArchiveEntry | ActionEntry], None] = lambda _: None,
 ) -> Plan:
-    """Walk every row once, flat in memory. `entry` receives each row as it would enter the ledger."""
-    tally = _Tally()
+    """Walk every row once, flat in memory. `entry` receives each row as it would enter the ledger.
+
+    Raises UsageError or RefusedError for a choice that cannot be made.
+    """
+    tally = _Tally(chosen(source, policy.choices))
     stores = [_store_plan(source, store, policy, tally, now_ms, entry) for store in source.stores.values()]
     alone = len(tally.writers) == 1 and not tally.slots
     owner = policy.owner or (next(iter(tally.writers)) if alone else None)
@@ -127,6 +134,7 @@ def build_plan(
         actions=tally.actions,
         actions_to_send=tally.actions_to_send if policy.telemetry.mode is TelemetryMode.ADMIT else 0,
         refused=tally.refused,
+        choices=with_left(tally.choices, tally.left),
         losses=_losses(tally, policy, owner),
         blockers=blockers,
         notes=_notes(tally, policy, lives_of(source, policy.life_gap_hours)),
@@ -165,12 +173,18 @@ def _store_plan(
 
 def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _Tally, _: int) -> ArchiveEntry:
     key, content = key_text(row.key, digest), row.content_digest
+    choice = tally.choices.get(key)
+    if choice is not None and content != choice.content:
+        tally.left.setdefault(key, []).append(Left(store.id, content))
+        reason = f"not chosen: store {choice.store} holds the content that is sent"
+        return ArchiveEntry(key, content, digest, store.id, refusal=reason, not_chosen=True)
     known = tally.contents.get(key, content)
     first = key not in tally.contents
     tally.contents[key] = known
     if known != content:
         tally.conflicts.append(
-            f"archive {key} stands twice with different contents ({known[:12]} and {content[:12]}, store {store.id})"
+            f"archive {key} stands twice with different contents ({known[:12]} and {content[:12]}, store {store.id}); "
+            f"choose one: --choose {key}=STORE"
         )
     if first:
         tally.archives += 1
@@ -243,6 +257,11 @@ def _losses(tally: _Tally, policy: Policy, owner: str | None) -> list[Loss]:
             "name",
             tally.unnamed_marked if in_marks else 0,
             "unnamed archives get their new id as a name with the first mark",
+        ),
+        Loss(
+            "not_chosen",
+            sum(map(len, tally.left.values())),
+            "archives stay on the host: the operator chose the other content under their id",
         ),
         Loss("name_blanks", tally.trimmed, "names lose their outer blanks"),
         Loss(

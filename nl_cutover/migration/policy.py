@@ -50,6 +50,7 @@ class Policy(msgspec.Struct, frozen=True):
     owner: str | None = None
     life_gap_hours: float = GAP_HOURS
     identities: dict[str, str] = {}  # originWriter.agentId -> credential slot; not used when an owner is named
+    choices: dict[str, str] = {}  # archive id with several contents -> the store (id, prefix or path) whose is sent
 
     def slot_of(self, writer: str) -> str | None:
         """The credential slot that saves a writer's rows: "" is the default one; None when there is none."""

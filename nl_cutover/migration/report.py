@@ -66,6 +66,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     custodians: list[str] = []
     plan_digest: str | None = None
     sent: int | None = None  # writing calls of this very command
+    waited_s: float = 0.0  # seconds that this command waited for a busy server, summed over its workers
+    proxy: str | None = None
     stopped: str | None = None
     odd: list[Odd] = []
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..custody.entries import ActionEntry, ArchiveEntry
 from ..custody.journal import Change
-from ..custody.ledger import OPEN_ARCHIVES, Ledger
+from ..custody.ledger import OPEN_ARCHIVES, Ledger, move_rows
 from ..errors import CutoverError, InterruptedRunError
 from ..ingress.session import Session
 from ..ingress.sessions import Sessions
@@ -22,14 +22,22 @@ from .source import Source
 from .stop import Stop
 from .telemetry import TelemetryRoad
 
+_HELD = "id IN (SELECT row_id FROM origins WHERE row_table = 'actions' AND store IN (SELECT value FROM json_each(?)))"
+
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """`sent` counts the writing calls that left; `recovered` the rows that an earlier process left in flight."""
+    """`sent` counts the writing calls that left; `recovered` the rows that an earlier process left in flight.
+
+    `waited` is in seconds, for a busy server, summed over the workers; `taken_up` counts the actions that an earlier
+    command had discarded.
+    """
 
     sent: int
     recovered: int
     stopped: CutoverError | None
     refused_server_requests: int
+    waited: float = 0.0
+    taken_up: int = 0
 
 
 class Run:
@@ -55,6 +63,8 @@ class Run:
         self._stop = Stop()
         self._lock = threading.Lock()
         self._sent = self._refused_requests = 0
+        self._taken_up = 0
+        self._waited = 0.0
 
     def enter(self, entries: Iterable[ArchiveEntry | ActionEntry]) -> int:
         """Bring the rows into the ledger and settle what a dead process left. Returns the rows that were in flight.
@@ -63,6 +73,7 @@ class Run:
         """
         recovered = self._ledger.recover()
         self._ledger.reopen_refused()
+        self._take_up_discarded()
         self._ledger.forget_unsent(self._source.stores)
         archives: list[ArchiveEntry] = []
         actions: list[ActionEntry] = []
@@ -76,11 +87,16 @@ class Run:
         self._add(archives, actions)
         self._ledger.drop_vanished()
         self._ledger.refuse_changed()
+        self._ledger.refuse_absent(self._source.stores)
         self._apply_telemetry_policy()
         return recovered
 
     def carry(self, recovered: int = 0) -> RunOutcome:
-        """Carry every open row. Ends early on Ctrl-C or at a wall; what was begun is journalled before it returns."""
+        """Carry every open row. Ends early at a wall, or on Ctrl-C.
+
+        The first Ctrl-C lets the calls in hand end and be journalled. A second one waits for nothing: their rows stay
+        intended in the ledger, which is how a killed process leaves them, and are in doubt until they are settled.
+        """
         try:
             self._carry_archives()
             if not self._stop and self._policy.telemetry.mode is TelemetryMode.ADMIT:
@@ -88,7 +104,9 @@ class Run:
         except KeyboardInterrupt:
             self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
         self._forget_tokens()
-        return RunOutcome(self._sent, recovered, self._stop.reason, self._refused_requests)
+        return RunOutcome(
+            self._sent, recovered, self._stop.reason, self._refused_requests, self._waited, self._taken_up
+        )
 
     def _forget_tokens(self) -> None:
         """Erase the token map once no row can be sent, or settled, by it any more."""
@@ -106,19 +124,29 @@ class Run:
         actions.clear()
 
     def _apply_telemetry_policy(self) -> None:
-        held = "id IN (SELECT row_id FROM origins WHERE row_table = 'actions' AND store IN (SELECT value FROM json_each(?)))"
         match self._policy.telemetry.mode:
             case TelemetryMode.ADMIT:
-                sql = "UPDATE actions SET state = 'pending' WHERE state = 'left'"
+                to, which = "pending", "state = 'left'"
             case TelemetryMode.LEAVE:
-                sql = "UPDATE actions SET state = 'left' WHERE state = 'pending'"
+                to, which = "left", "state = 'pending'"
             case TelemetryMode.DISCARD:
-                sql = (
-                    "UPDATE actions SET state = 'discarded' "
-                    "WHERE (state IN ('pending', 'left') OR (state = 'refused' AND batch IS NULL))"
-                )
+                to, which = "discarded", "(state <> 'refused' OR batch IS NULL)"
         # Only rows of the stores that this run was given: the operator counted no others.
-        self._ledger.commit(Change(f"{sql} AND {held}", (json.dumps(list(self._source.stores)),), None))
+        self._ledger.commit(move_rows("actions", to, f"{which} AND {_HELD}", self._held))
+
+    def _take_up_discarded(self) -> None:
+        """What an earlier command discarded was never sent: another word of the operator about it is heard."""
+        if self._policy.telemetry.mode is TelemetryMode.DISCARD:
+            return
+        which = f"state = 'discarded' AND {_HELD}"
+        self._taken_up = self._ledger.read(f"SELECT count(*) FROM actions WHERE {which}", self._held)[0][0]
+        if self._taken_up:
+            self._ledger.commit(move_rows("actions", "refused", which, self._held))  # entering decides what they are
+            self._progress.note(f"{self._taken_up} actions that an earlier command discarded are taken up again")
+
+    @property
+    def _held(self) -> tuple[str]:
+        return (json.dumps(list(self._source.stores)),)
 
     def _carry_archives(self) -> None:
         work = self._ledger.archive_work(self._source.stores)
@@ -173,6 +201,7 @@ class Run:
                     finally:
                         with self._lock:
                             self._refused_requests += sessions.refused_server_requests
+                            self._waited += sessions.waited
             except CutoverError as error:
                 self._stop.set(error)
             except BaseException as error:
@@ -187,8 +216,14 @@ class Run:
             _wait(ended)
         except KeyboardInterrupt:
             self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
-            self._progress.note("interrupted: finishing the calls in hand, then stopping")
-            _wait(ended)
+            self._progress.note("interrupted: finishing the calls in hand, then stopping; again: stop at once")
+            try:
+                _wait(ended)
+            except KeyboardInterrupt:
+                left = sum(not end.is_set() for end in ended)
+                self._stop.reason = InterruptedRunError(
+                    f"interrupted twice; {left} workers were left in their calls, and what became of those is unknown"
+                )
         if faults:
             raise faults[0]
 

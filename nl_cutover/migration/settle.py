@@ -17,7 +17,7 @@ from functools import partial
 import msgspec
 
 from ..custody.journal import Change
-from ..custody.ledger import Ledger, move_action, move_archive, set_archive
+from ..custody.ledger import Ledger, move_action, move_archive, move_rows, set_archive
 from ..errors import RefusedError, UsageError
 from .evidence import Evidence, StoredArchive
 
@@ -85,15 +85,22 @@ class Settler:
         """
         if not self._ledger.read(f"SELECT 1 FROM archives WHERE {_UNKNOWN_ARCHIVES} LIMIT 1") and not self._batches():
             return
-        nodes = evidence.archives()
-        held = {node.archive_id for node in nodes}
-        known = self._ledger.read(
-            "SELECT archive_id FROM archives WHERE archive_id IS NOT NULL AND state = 'confirmed'"
-        )
-        missing = [i for (i,) in known if i not in held]
+        missing = {
+            i
+            for (i,) in self._ledger.read(
+                "SELECT archive_id FROM archives WHERE archive_id IS NOT NULL AND state = 'confirmed'"
+            )
+        }
+        wanted = {d for (d,) in self._ledger.read(f"SELECT call_digest FROM archives WHERE {_UNKNOWN}")}
+        marked = {i for (i,) in self._ledger.read("SELECT archive_id FROM archives WHERE marks_state = 'unknown'")}
+        nodes = []
+        for node in evidence.archives():
+            missing.discard(node.archive_id)
+            if node.digest in wanted or node.archive_id in marked:
+                nodes.append(node)
         if missing:
             raise RefusedError(
-                f"the {evidence.words} lacks {len(missing)} archives that were read back from MC, {missing[0]} among them",
+                f"the {evidence.words} lacks {len(missing)} archives that were read back from MC, {min(missing)} among them",
                 "it is another plane's graph, or an older copy: what it does not hold proves nothing",
             )
         self._archives(evidence, nodes)
@@ -179,9 +186,13 @@ class Settler:
             else:
                 changes += [move_action(row_id, "pending", reason="", batch=None) for row_id in rest]
             changes.append(
-                Change(
-                    "UPDATE batches SET state = ?, admitted = ?, proven = 1 WHERE id = ?",
-                    ("admitted" if found else "not-sent", len(found), number),
+                move_rows(
+                    "batches",
+                    "admitted" if found else "not-sent",
+                    "id = ?",
+                    (len(found), number),
+                    also="admitted = ?, proven = 1",
+                    rows=1,
                 )
             )
             decision = "admitted" if not rest else "refused" if state == "mixed" else "resend"
@@ -201,12 +212,10 @@ class Settler:
         to, batch, state = ("admitted", "batch", choice) if choice == "admitted" else ("pending", "NULL", "not-sent")
         self._decide(
             Decision("batch", number, choice, "operator"),
-            Change(
-                f"UPDATE actions SET state = '{to}', reason = '', batch = {batch} WHERE batch = ? AND state = 'unknown'",
-                (number,),
-                None,
+            move_rows(
+                "actions", to, "batch = ? AND state = 'unknown'", (number,), also=f"reason = '', batch = {batch}"
             ),
-            Change("UPDATE batches SET state = ? WHERE id = ?", (state, number)),
+            move_rows("batches", state, "id = ?", (number,), rows=1),
         )
 
     def _archive_by_operator(self, key: str, archive_id: str | None) -> None:
@@ -232,7 +241,8 @@ class Settler:
     def _exclude(self, key: str) -> None:
         for table, move in (("archives", move_archive), ("actions", move_action)):
             for row_id, reason in self._ledger.read(
-                f"SELECT id, reason FROM {table} WHERE key = ? AND state = 'refused'", (key,)
+                f"SELECT id, reason FROM {table} WHERE key = ? AND (state = 'refused' OR state = 'delivered' AND reason <> '')",
+                (key,),
             ):
                 self._decide(Decision(table[:-1], key, "excluded", "operator", reason), move(row_id, "excluded"))
                 return

@@ -78,11 +78,16 @@ class Source:
 
     def fetch(self, store_id: str, table: str, key: str, digest: str) -> Row:
         """The row with this key and digest. Raises RefusedError when the snapshot does not hold it."""
-        for values in self._ask(store_id, self._select(store_id, table), (key_of_text(key),)):
-            row = Row(table, values)
+        for row in self.find(store_id, table, key):
             if row.digest == digest:
                 return row
         raise RefusedError(f"row {key} of {table} is no longer in store {store_id} as it was planned")
+
+    def find(self, store_id: str, table: str, key: str) -> list[Row]:
+        """The rows with this key. Raises ValueError for a key that is not text."""
+        return [
+            Row(table, values) for values in self._ask(store_id, self._select(store_id, table), (key_of_text(key),))
+        ]
 
     def _select(self, store_id: str, table: str) -> str:
         """SQL for the rows with a key, in the contract's columns whatever the schema's age."""

@@ -10,7 +10,7 @@ from ..contract.rows import ACTIONS
 from ..contract.telemetry import Action, action_digest, admit_arguments, batches, project
 from ..custody.entries import ActionWork
 from ..custody.journal import Change
-from ..custody.ledger import Ledger, move_action
+from ..custody.ledger import Ledger, move_action, move_rows
 from ..errors import RefusedError
 from ..ingress.operations import Operations
 from ..verdicts import Delivered, NotSent, Refused, Unknown
@@ -78,7 +78,7 @@ class TelemetryRoad:
                 return None
             number, self._next = self._next, self._next + 1
             tokens = self._intend(number, batch)
-        rows = f"WHERE id IN ({', '.join('?' * len(batch))})"
+        rows = f"id IN ({', '.join('?' * len(batch))})"
         ids = tuple(work.id for work, _ in batch)
         arguments = admit_arguments((token, action) for token, (_, action) in zip(tokens, batch, strict=True))
         self._barrier("after batch intent")
@@ -87,16 +87,21 @@ class TelemetryRoad:
         state, to, admitted, reason = _verdict(outcome, len(batch))
         proven = outcome.proven if isinstance(outcome, Refused) else not isinstance(outcome, Unknown)
         self._ledger.commit(
-            Change(
-                "UPDATE batches SET state = ?, admitted = ?, reason = ?, proven = ?, given_up_at = ? "
-                "WHERE id = ? AND state = 'intended'",
-                (state, admitted, reason, int(proven), self._ledger.now(), number),
+            move_rows(
+                "batches",
+                state,
+                "id = ? AND state = 'intended'",
+                (admitted, reason, int(proven), self._ledger.now(), number),
+                also="admitted = ?, reason = ?, proven = ?, given_up_at = ?",
+                rows=1,
             ),
-            Change(
-                f"UPDATE actions SET state = ?, reason = ?, batch = {'NULL' if to == 'pending' else 'batch'} {rows} "
-                "AND state = 'intended'",
-                (to, reason, *ids),
-                len(batch),
+            move_rows(
+                "actions",
+                to,
+                f"{rows} AND state = 'intended'",
+                (reason, *ids),
+                also=f"reason = ?, batch = {'NULL' if to == 'pending' else 'batch'}",
+                rows=len(batch),
             ),
         )
         if isinstance(outcome, NotSent):

@@ -48,6 +48,8 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     differences: list[Difference]
     next_steps: list[str]
     receipt: str | None = None
+    waited_s: float = 0.0  # seconds, for a busy server
+    proxy: str | None = None
 
 
 def verify(
@@ -67,17 +69,18 @@ def verify(
     """
     expected = checked = equal = bytes_equal = missing = left_out = 0
     differences: list[Difference] = []
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     progress.stage("verify", sum(store.snapshot.counts.get(ARCHIVES, 0) for store in source.stores.values()))
     for store in source.stores.values():
         twins = Twins()
         for row in source.rows(store, ARCHIVES):
             key = key_text(row.key, twins.tell(row.key, row.digest))
-            if key in seen:
+            this = (key, row.content_digest)
+            if this in seen:
                 continue
-            seen.add(key)
+            seen.add(this)
             progress.advance()
-            if (key, row.content_digest) in excluded:
+            if this in excluded:
                 left_out += 1
                 continue
             expected += 1

@@ -128,6 +128,10 @@ def plan_document(plan: Plan) -> Document:
         ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {plan.actions} actions to send"),
     ]
     refused = [[row.key, row.table, row.store, row.reason] for row in plan.refused[:_SHOWN]]
+    choices = [
+        [c.key, f"{c.store} ({c.content[:12]})", ", ".join(f"{x.store} ({x.content[:12]})" for x in c.left)]
+        for c in plan.choices[:_SHOWN]
+    ]
     more = [f"{len(plan.refused) - _SHOWN} more refused rows"] if len(plan.refused) > _SHOWN else []
     steps = (
         ["mend what blocks the plan, then make it anew"]
@@ -141,7 +145,11 @@ def plan_document(plan: Plan) -> Document:
         "plan",
         plan,
         facts,
-        [_losses(plan.losses), Table("refused", ["key", "table", "store", "reason"], refused)],
+        [
+            _losses(plan.losses),
+            Table("chosen", ["archive", "sent from", "not chosen"], choices),
+            Table("refused", ["key", "table", "store", "reason"], refused),
+        ],
         [*(f"blocked: {reason}" for reason in plan.blockers), *plan.notes, *more],
         steps,
     )
@@ -153,6 +161,7 @@ def run_document(report: RunReport) -> Document:
         ("run", report.run),
         ("at", report.at),
         ("plane", f"{report.plane or '-'} at {report.url}"),
+        *_line(report),
         ("owner", report.owner or "-"),
         ("custodian (MC says)", ", ".join(report.custodians) or "-"),
         (
@@ -191,6 +200,12 @@ def settle_document(report: SettleReport) -> Document:
     return _document("settle", report, facts, [decisions], (), report.next_steps)
 
 
+def _line(report: RunReport | VerifyReport) -> list[tuple[str, str]]:
+    """How the ingress was reached, where that is out of the ordinary."""
+    proxy = [("through the proxy", report.proxy)] if report.proxy else []
+    return [*proxy, *([("waited", f"{report.waited_s:g} s for a busy server")] if report.waited_s else [])]
+
+
 def verify_document(report: VerifyReport) -> Document:
     facts = [
         ("run", report.run),
@@ -198,6 +213,7 @@ def verify_document(report: VerifyReport) -> Document:
         ("archives", f"{report.expected} expected, {report.checked} checked, {report.equal} equal"),
         ("equal to the byte", str(report.bytes_equal)),
         ("missing", f"{report.missing}, and {report.excluded} excluded by the operator"),
+        *_line(report),
         ("not seen", "telemetry, other identities, rows that came after the snapshot"),
         ("receipt", report.receipt or "-"),
     ]

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from nl_cutover.testing import embedded_memory_core
 from tests.conftest import SLOT, Operator
 
 VERBS = ("measure", "plan", "migrate", "verify", "cut", "status", "receipt", "mc", "demo")
@@ -151,12 +150,13 @@ def test_a_closed_pipe_changes_no_exit_code(operator, checkout):
     assert "Traceback" not in done.stderr
 
 
-def test_a_dead_server_in_the_middle_is_partial_and_the_same_command_resumes(checkout, tmp_path):
-    with embedded_memory_core(tmp_path / "mortal", tokens={"neo-operator": "t-1"}) as core:
-        operator = Operator(tmp_path, core.url, "t-1")
+def test_a_dead_server_in_the_middle_is_partial_and_the_same_command_resumes(checkout, tmp_path, serve):
+    with serve(tmp_path / "mortal", tokens={"neo-operator": "t-1"}) as core:
+        operator = Operator(tmp_path, core.url, "t-1", core.shape)
         path = checkout("live")
-        command = [sys.executable, "-m", "nl_cutover", "migrate", str(path), "--telemetry", "admit", "--owner", "x"]
+        command = [sys.executable, "-m", "nl_cutover", "migrate", str(path), "--owner", "x"]
         command += ["--custody", str(operator.custody), "--url", core.url, "--format", "json", "--workers", "1"]
+        command += ["--telemetry", operator.telemetry(188)]
         child = subprocess.Popen(
             command, env=operator.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -176,8 +176,9 @@ def test_a_dead_server_in_the_middle_is_partial_and_the_same_command_resumes(che
 
 def test_interrupted_with_ctrl_c_it_finishes_the_calls_in_hand_and_resumes(operator, checkout):
     path = checkout("live")
-    command = [sys.executable, "-m", "nl_cutover", "migrate", str(path), "--telemetry", "admit", "--owner", "x"]
+    command = [sys.executable, "-m", "nl_cutover", "migrate", str(path), "--owner", "x"]
     command += ["--custody", str(operator.custody), "--url", operator.url, "--format", "json", "--workers", "1"]
+    command += ["--telemetry", operator.telemetry(188)]
     child = subprocess.Popen(
         command, env=operator.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

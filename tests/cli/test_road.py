@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nl_cutover.contract.rows import ACTIONS, ARCHIVES
-from nl_cutover.testing import embedded_memory_core
-from tests.conftest import Operator, state_of
+from tests.conftest import FIRST, Operator, RefusedByName, state_of
 
 COUNTS = {"live": (40, 188), "closed": (12, 60), "hostile": (57, 199), "oversized": (7, 10)}
 
@@ -54,7 +53,14 @@ def test_five_symlinked_checkouts_are_one_store(operator, checkout, link):
 
 
 def migrate(operator: Operator, *arguments: object):
-    return operator("migrate", *arguments, "--telemetry", "admit", "--owner", "neo-operator")
+    """With all telemetry: admitted, or discarded by count where admitting is refused by name."""
+    try:
+        return operator("migrate", *arguments, "--telemetry", "admit", "--owner", "neo-operator")
+    except RefusedByName:
+        if "--plan" in arguments:
+            raise
+        actions = operator("plan", *arguments, "--owner", "neo-operator").json["actions"]
+        return operator("migrate", *arguments, "--telemetry", f"discard={actions}", "--owner", "neo-operator")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,8 @@ def test_every_row_arrives_once_and_a_second_run_sends_nothing(operator, checkou
     assert done.code == 0, done.err
     assert report["schema"] == "nl-cutover/run/1"
     assert report["archives"]["rows"] == report["archives"]["confirmed"] == archives
-    assert report["telemetry"]["rows"] == report["telemetry"]["admitted"] == actions
+    taken = "discarded" if operator.shape == FIRST else "admitted"
+    assert report["telemetry"]["rows"] == report["telemetry"][taken] == actions
     assert report["marks"]["made"] == report["marks"]["wanted"]
     if marks is not None:
         assert report["marks"]["made"] == marks
@@ -267,11 +274,9 @@ def test_status_and_receipts_tell_where_a_run_stands(operator, checkout):
     assert len(shown.json["id_map"]) == 5
 
 
-def test_each_writers_rows_are_saved_verified_and_marked_under_its_own_identity(tmp_path, checkout):
-    with embedded_memory_core(
-        tmp_path / "seats", tokens={"ada": "token-ada", "vega": "token-vega", "tool": "t"}
-    ) as core:
-        operator = Operator(tmp_path, core.url, "t")
+def test_each_writers_rows_are_saved_verified_and_marked_under_its_own_identity(tmp_path, checkout, serve):
+    with serve(tmp_path / "seats", tokens={"ada": "token-ada", "vega": "token-vega", "tool": "t"}) as core:
+        operator = Operator(tmp_path, core.url, "t", core.shape)
         operator.environ |= {"ADA": "token-ada", "VEGA": "token-vega"}
         path = checkout("closed")
         config = tmp_path / "nl-cutover.toml"
@@ -305,9 +310,9 @@ def test_each_writers_rows_are_saved_verified_and_marked_under_its_own_identity(
         assert wrong.code == 8, "not-found under the wrong identity is a difference to look at, never an absence"
 
 
-def test_a_verification_that_found_a_difference_forbids_the_cut(operator, checkout, tmp_path):
-    with embedded_memory_core(tmp_path / "own", tokens={"neo-operator": "t-2"}) as core:
-        own = Operator(tmp_path, core.url, "t-2")
+def test_a_verification_that_found_a_difference_forbids_the_cut(checkout, tmp_path, serve):
+    with serve(tmp_path / "own", tokens={"neo-operator": "t-2"}) as core:
+        own = Operator(tmp_path, core.url, "t-2", core.shape)
         path = checkout("closed")
         assert migrate(own, path).code == 0
         core.stop()

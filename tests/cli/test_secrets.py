@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from nl_cutover.output.redaction import redact
-from nl_cutover.testing import embedded_memory_core
 from tests.conftest import SLOT, Operator
 
 TOKEN = "sentinel-token-e5f1"
@@ -28,9 +27,9 @@ def everything(operator: Operator) -> bytes:
     return b"".join(p.read_bytes() for p in sorted(operator.custody.rglob("*")) if p.is_file())
 
 
-def test_nothing_that_is_printed_or_kept_holds_them(tmp_path, planted):
-    with embedded_memory_core(tmp_path / "core", tokens={"neo-operator": TOKEN}) as core:
-        operator = Operator(tmp_path, core.url, TOKEN)
+def test_nothing_that_is_printed_or_kept_holds_them(tmp_path, planted, serve):
+    with serve(tmp_path / "core", tokens={"neo-operator": TOKEN}) as core:
+        operator = Operator(tmp_path, core.url, TOKEN, core.shape)
         said = ""
         for verb in (
             ("measure", planted),

@@ -177,8 +177,6 @@ FAULTS: dict[str, Fault] = {
     "401": Fault(Kind.WALL, _page(401, b'{"error":"invalid_token"}')),
     "307 to a stranger": Fault(Kind.WALL, _page(307, location="http://127.0.0.1:9/mc/mcp")),
 }
-# What the client does not bear yet, and how that shows.
-NOT_BORNE = {"a dripping head": "the deadline of a call is not kept while the head of an answer drips in"}
 ASKED = frozenset({Kind.PLAIN, Kind.DISGUISED, Kind.SPOILED})
 IN_DOUBT = frozenset({Kind.SPOILED, Kind.SWALLOWED, Kind.LATE})
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nl_cutover.contract.rows import ACTIONS, ARCHIVES, COLUMNS
+from nl_cutover.errors import SurfaceError
 from nl_cutover.ingress.endpoint import Endpoint, Token
 from nl_cutover.ingress.session import Session
 from nl_cutover.migration.job import migrate
@@ -16,6 +17,7 @@ from nl_cutover.migration.report import RunReport
 from nl_cutover.stores.checkouts import discover
 from nl_cutover.stores.measurement import measure
 from nl_cutover.testing import EmbeddedMemoryCore, plant_store
+from tests.conftest import FIRST, STRIPPED, RefusedByName
 from tests.exactly_once.fault_proxy import FaultProxy
 from tests.exactly_once.graph import Graph
 
@@ -59,7 +61,12 @@ class Migration:
             "workers": WORKERS,
         }
         report = measure(checkouts, clock=lambda: datetime.now(UTC), environ={})
-        return migrate(report, Policy(Telemetry.parse("admit"), owner="neo-operator"), **(given | options))
+        try:
+            return migrate(report, Policy(Telemetry.parse("admit"), owner="neo-operator"), **(given | options))
+        except SurfaceError as refused:
+            if self._core.shape != FIRST or STRIPPED not in refused.message or self.custody.exists():
+                raise
+            raise RefusedByName from refused
 
     def ledger(self) -> tuple[dict[str, dict], dict[str, str]]:
         """(archives by key, state of each action by key), as the ledger has them."""

@@ -14,7 +14,7 @@ import pytest
 from nl_cutover.ingress import delivery
 from nl_cutover.migration.evidence import GraphFile
 from nl_cutover.verdicts import ExitCode, NotSent
-from tests.exactly_once.fault_proxy import ASKED, FAULTS, IN_DOUBT, NOT_BORNE, End, FaultProxy, Kind, leave_alone
+from tests.exactly_once.fault_proxy import ASKED, FAULTS, IN_DOUBT, End, FaultProxy, Kind, leave_alone
 from tests.exactly_once.migration import Migration
 
 FULL, BOUNDED = 200, 10
@@ -36,8 +36,7 @@ class Chance:
         self._seed, self._visits = seed, Counter()
         self._by_kind = defaultdict(list)
         for name, fault in FAULTS.items():
-            if name not in NOT_BORNE:
-                self._by_kind[fault.kind].append(name)
+            self._by_kind[fault.kind].append(name)
 
     def __call__(self, tool, subject):
         self._visits[tool, subject] += 1
@@ -201,6 +200,6 @@ def test_a_client_that_guesses_is_noticed(core, migration, monkeypatch, guess):
 
 
 def test_every_fault_is_drawn():
-    """The full number of seeds meets every fault that the client bears."""
+    """The full number of seeds meets every fault."""
     drawn = {Chance(seed)("save_nl_transaction", f"tx:{number}") for seed in range(FULL) for number in range(ROWS)}
-    assert drawn == {name for name, fault in FAULTS.items() if name not in NOT_BORNE and fault.kind is not Kind.LATE}
+    assert drawn == {name for name, fault in FAULTS.items() if fault.kind is not Kind.LATE}

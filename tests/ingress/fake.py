@@ -89,7 +89,7 @@ class RawServer:
                     data += connection.recv(65536)
                 head, _, body = data.partition(b"\r\n\r\n")
                 length = next(
-                    int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length")
+                    (int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length")), 0
                 )
                 while len(body) < length:
                     body += connection.recv(65536)

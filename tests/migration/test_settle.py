@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nl_cutover.errors import RefusedError, UsageError
+from nl_cutover.errors import RefusedError, SurfaceError, UsageError
 from nl_cutover.ingress.endpoint import Endpoint, Token
 from nl_cutover.ingress.session import Session
 from nl_cutover.migration.evidence import GraphFile
@@ -18,7 +18,8 @@ from nl_cutover.migration.policy import Policy, Telemetry
 from nl_cutover.migration.progress import Silent
 from nl_cutover.stores.checkouts import discover
 from nl_cutover.stores.measurement import measure
-from nl_cutover.testing import embedded_memory_core, plant_store
+from nl_cutover.testing import plant_store
+from tests.conftest import FIRST, STRIPPED, RefusedByName
 
 
 def now_ms() -> int:
@@ -56,7 +57,8 @@ class Job:
         self.core, self.folder = core, folder
         self.custody = folder / "custody"
         self.store = folder / "host" / ".neo-ai-data" / "sqlite" / "memory-core-graph.sqlite"
-        plant_store(self.store, **({"archives": 6, "actions": 30, "seed": 3} | store))
+        actions = 0 if core.shape == FIRST else 30  # a test that is about them asks for them
+        plant_store(self.store, **({"archives": 6, "actions": actions, "seed": 3} | store))
         self.endpoint = Endpoint(core.url, Token(core.token))
         self.transports: list[Spoiled] = []
 
@@ -69,7 +71,18 @@ class Job:
             self.transports.append(Spoiled(spoils))
             return Session(self.endpoint, transport=self.transports[-1])
 
-        given = {"workers": 1, "quiet_ms": 0, "telemetry": "admit"} | options
+        given = {"workers": 1, "quiet_ms": 0, "telemetry": "admit", "note": lambda words: None} | options
+        progress = Silent()
+        progress.note = given.pop("note")
+        begun = self.custody.exists()
+        try:
+            return self._migrate(session, progress, given)
+        except SurfaceError as refused:
+            if self.core.shape != FIRST or STRIPPED not in refused.message or self.custody.exists() != begun:
+                raise
+            raise RefusedByName from refused
+
+    def _migrate(self, session, progress, given):
         return migrate(
             self.measured(),
             Policy(Telemetry.parse(given.pop("telemetry")), owner="all"),
@@ -79,7 +92,7 @@ class Job:
             expected_root=None,
             acknowledged=None,
             clock=now_ms,
-            progress=Silent(),
+            progress=progress,
             **given,
         )
 
@@ -108,12 +121,6 @@ class Job:
             store.close()
 
 
-@pytest.fixture
-def job(tmp_path):
-    with embedded_memory_core(tmp_path / "core", tokens={"neo-operator": "t"}) as core:
-        yield Job(tmp_path, core)
-
-
 def lost(tool: str, nth: int, when: str = "after"):
     return lambda name, count: when if name == tool and count == nth else None
 
@@ -134,30 +141,30 @@ def test_a_lost_save_is_settled_by_evidence_and_ends_once(job, when):
 
 
 @pytest.mark.parametrize("when", ["after", "before"])
-def test_a_lost_batch_is_settled_by_its_tokens(job, when):
-    first = job.migrate(lost("admit_nl_actions", 1, when))
+def test_a_lost_batch_is_settled_by_its_tokens(told, when):
+    first = told.migrate(lost("admit_nl_actions", 1, when))
     assert first.telemetry.unknown == 30
-    tokens = sqlite3.connect(job.custody / "ledger.sqlite")
+    tokens = sqlite3.connect(told.custody / "ledger.sqlite")
     assert tokens.execute("SELECT count(*) FROM tokens").fetchone()[0] > 0, "kept until the outcome is known"
     tokens.close()
-    done = job.migrate(evidence=job.evidence)
+    done = told.migrate(evidence=told.evidence)
     assert done.exit_code == 0
     assert done.telemetry.admitted == 30
-    assert job.held()[1] == 30
+    assert told.held()[1] == 30
 
 
-def test_the_token_map_is_erased_at_the_end_and_no_trace_of_it_stays_in_the_file(job):
+def test_the_token_map_is_erased_at_the_end_and_no_trace_of_it_stays_in_the_file(told):
     seen = []
 
     def watch(name, nth):
         if name == "admit_nl_actions":
-            ledger = sqlite3.connect(job.custody / "ledger.sqlite")
+            ledger = sqlite3.connect(told.custody / "ledger.sqlite")
             seen.extend(token for (token,) in ledger.execute("SELECT token FROM tokens"))
             ledger.close()
 
-    assert job.migrate(watch).exit_code == 0
+    assert told.migrate(watch).exit_code == 0
     assert seen, "the control: there were tokens while it ran"
-    for file in job.custody.rglob("*"):
+    for file in told.custody.rglob("*"):
         if file.is_file():
             body = file.read_bytes()
             assert not [t for t in seen if t.encode() in body], file
@@ -200,9 +207,9 @@ def test_more_candidates_than_rows_are_refused_and_listed(job):
     assert "twin-of-it" in undecided[0].detail
 
 
-def test_equal_rows_share_the_candidates(tmp_path):
+def test_equal_rows_share_the_candidates(tmp_path, serve):
     """One transaction archived twice: whichever node each row adopts, it is right."""
-    with embedded_memory_core(tmp_path / "core", tokens="t") as core:
+    with serve(tmp_path / "core", tokens="t") as core:
         job = Job(tmp_path, core, archives=1, actions=0)
         store = sqlite3.connect(job.store)
         columns = [c[1] for c in store.execute("PRAGMA table_info(nl_transaction_archive)")][1:]
@@ -242,7 +249,9 @@ def test_the_operator_names_an_archive_and_it_is_still_compared(job):
     job.settle(f"{odd.key}=saved:no-such-archive")
     done = job.migrate()
     assert done.exit_code == 7, "a wrong word of the operator is found out by the read-back"
-    assert "answers this token not-found" in done.odd[0].reason
+    # An older server answers null, which tells nothing.
+    says = "answers this token not-found" if job.core.shape == "final" else "not read back yet: unavailable"
+    assert says in done.odd[0].reason
     job.settle(f"{odd.key}=resend")
     assert job.migrate().exit_code == 0, "and can be taken back"
 
@@ -261,9 +270,9 @@ def test_rows_whose_outcome_is_known_cannot_be_decided(job, words):
         job.settle(words)
 
 
-def test_a_half_applied_mark_is_seen_and_not_repeated(tmp_path):
+def test_a_half_applied_mark_is_seen_and_not_repeated(tmp_path, serve):
     """The server raised the count in memory and failed to write it (observed): a second mark would count two."""
-    with embedded_memory_core(tmp_path / "core", tokens="t", busy_timeout_ms=50) as core:
+    with serve(tmp_path / "core", tokens="t", busy_timeout_ms=50) as core:
         job = Job(tmp_path, core, archives=8, actions=0, seed=5)
         locker = sqlite3.connect(core.db, isolation_level=None, check_same_thread=False)
 
