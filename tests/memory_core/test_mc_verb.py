@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from nl_cutover.cli import main
-from nl_cutover.testing import EmbeddedMemoryCore
+from nl_cutover.testing import EmbeddedMemoryCore, embedded_memory_core
 
 # Without a token: a Host that is let in gets as far as the 401.
 HOSTS = {"mc.example": 401, "mc-server": 401, "localhost": 401, "elsewhere.example": 403}
@@ -190,3 +190,12 @@ def test_image_without_an_engine_ends_in_5(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     assert run("image") == 5
     assert "no Docker engine answers" in capsys.readouterr().err
+
+
+def test_what_the_host_sets_for_its_own_memory_core_is_not_meant_for_an_embedded_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"NEO_TRANSPORT": "stdio", "NEO_MCP_LISTEN_HOST": "192.0.2.1", "MCP_HTTP_PORT": "x"}.items():
+        monkeypatch.setenv(name, value)
+    with embedded_memory_core(tmp_path / "core", tokens="t") as core:
+        assert core.url.startswith("http://127.0.0.1:")
