@@ -126,8 +126,8 @@ def container(engine: docker.DockerClient, image: str, tmp_path: Path) -> Iterat
     """`container()` starts a Memory Core and waits until it is healthy.
 
     `volume`: None for a new one, False for none, or a name; `port`: published on 127.0.0.1, a free one by default;
-    `tokens`: name -> token, or one for all; `environment`, `labels` and `health` (the engine's fields) add to the image's; `wait=False`
-    does not wait. All that carries the factory's label is removed at the end, also what a test created with it.
+    `tokens`: name -> token, or one for all; `environment`, `labels` and `health` (the engine's fields) add to the
+    image's; `wait=False` does not wait. All that carries the factory's label is removed at the end, also what a test created with it.
     """
     mark = {LABEL: uuid4().hex}
 
