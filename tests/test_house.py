@@ -109,6 +109,7 @@ def test_the_wheel_carries_the_resources_and_nothing_else_of_the_checkout(wheel)
         wanted = {f.name for f in (ROOT / folder).iterdir() if f.is_file() and not f.name.startswith(".")}
         carried = {Path(n).name for n in names if n.startswith(f"nl_cutover/_resources/{folder}/")}
         assert wanted <= carried, folder
+    assert {f"nl_cutover/memory_core/container/{n}" for n in ("Dockerfile", "compose.yaml")} <= set(names)
     assert not [n for n in names if n.startswith("tests") or "/tests/" in n]
 
 

@@ -215,9 +215,9 @@ class Run:
         try:
             _wait(ended)
         except KeyboardInterrupt:
-            self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
-            self._progress.note("interrupted: finishing the calls in hand, then stopping; again: stop at once")
-            try:
+            try:  # from here on the next one may come at any line
+                self._stop.set(InterruptedRunError("interrupted; what was in hand was finished and journalled"))
+                self._progress.note("interrupted: finishing the calls in hand, then stopping; again: stop at once")
                 _wait(ended)
             except KeyboardInterrupt:
                 left = sum(not end.is_set() for end in ended)
