@@ -22,6 +22,10 @@ class ConfiguredCheckout(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class ConfiguredPlane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str = PLANE_ID
     data_root: str | None = None
+    engine: str | None = None
+    container: str | None = None
+    project: str | None = None
+    service: str | None = None
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +53,10 @@ class Settings(msgspec.Struct, frozen=True):
     checkouts: list[tuple[Path, str | None]]
     roots: list[Path]
     identities: dict[str, str]
+    engine: str | None
+    container: str | None
+    project: str | None
+    service: str | None
 
 
 def load(
@@ -61,6 +69,10 @@ def load(
     custody: Path | None = None,
     owner: str | None = None,
     plane: str | None = None,
+    engine: str | None = None,
+    container: str | None = None,
+    project: str | None = None,
+    service: str | None = None,
 ) -> Settings:
     """Merge flags over the configuration file. Raises UsageError naming the file and the key."""
     from ..custody.directory import default_custody
@@ -83,6 +95,10 @@ def load(
         checkouts=listed,
         roots=found,
         identities=read.identities,
+        engine=engine or read.plane.engine,
+        container=container or read.plane.container,
+        project=project or read.plane.project,
+        service=service or read.plane.service,
     )
 
 

@@ -8,6 +8,7 @@ from .common import (
     ClosedOption,
     ConfigOption,
     CustodyOption,
+    EngineOption,
     ExpectOption,
     Format,
     FormatOption,
@@ -30,6 +31,7 @@ def verify(
     allow_cleartext: CleartextOption = False,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -42,11 +44,19 @@ def verify(
     from ..migration.checking import verify_run
     from ..output.progress import progress
     from ..output.views import verify_document
+    from .engines import container_of
     from .measuring import measured, now_ms
     from .settings import load
 
     settings = load(
-        config=config, checkouts=checkouts, roots=root, url=url, token_env=token_env, custody=custody, plane=plane
+        config=config,
+        checkouts=checkouts,
+        roots=root,
+        url=url,
+        token_env=token_env,
+        custody=custody,
+        plane=plane,
+        engine=engine,
     )
     target = endpoint(settings, cleartext=allow_cleartext)
     report = measured(settings, expect=expect_checkouts, closed=closed)
@@ -61,5 +71,6 @@ def verify(
             expected_root=settings.data_root,
             clock=now_ms,
             progress=watched,
+            container=container_of(settings, settings.url).facts,
         )
     finish(result, verify_document(result), format)

@@ -81,7 +81,9 @@ class GraphFile:
         return max(times) / 1_000_000
 
     def archives(self) -> list[StoredArchive]:
-        return [_stored(properties) for properties in self._read(lambda opened: _properties(opened, ARCHIVE_LABEL))]
+        return [
+            stored_archive(properties) for properties in self._read(lambda opened: _properties(opened, ARCHIVE_LABEL))
+        ]
 
     def actions(self, tokens: Collection[str]) -> Counter[str]:
         wanted = set(tokens)
@@ -104,7 +106,8 @@ def _properties(opened: Opened, label: str) -> list[dict[str, Any]]:
     return [node["properties"] for node in nodes if isinstance(node, dict) and isinstance(node.get("properties"), dict)]
 
 
-def _stored(properties: dict[str, Any]) -> StoredArchive:
+def stored_archive(properties: dict[str, Any]) -> StoredArchive:
+    """From an archive node's properties."""
     fields = {name: properties.get(name) for name in COMPARED}
     if properties.get("name") == properties.get("archiveId"):
         fields["name"] = None  # a mark named it (GraphService.upsertNode)

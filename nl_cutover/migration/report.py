@@ -68,6 +68,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     sent: int | None = None  # writing calls of this very command
     stopped: str | None = None
     odd: list[Odd] = []
+    not_proved: list[str] = []  # what this run could not prove, and why
 
 
 class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
