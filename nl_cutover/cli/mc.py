@@ -3,35 +3,54 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
-from ..errors import CredentialsError, UsageError
+from ..errors import CredentialsError, UnreachableError, UsageError
 from ..memory_core.shapes import ShapeName
 from ..verdicts import ExitCode
 from .common import Format, FormatOption, complain, finish, say
 
 if TYPE_CHECKING:
     from ..memory_core.conformance import Report
+    from ..memory_core.image import Image
     from ..output.documents import Document
 
 app = typer.Typer(
     name="mc",
-    help="Serve the reference Memory Core, or compare any Memory Core with the contract.",
+    help="Serve the reference Memory Core, put it into an image, or compare any Memory Core with the contract.",
     no_args_is_help=True,
 )
+
+TokenFileOption = Annotated[
+    Path,
+    typer.Option(
+        envvar="NEO_MCP_HEALTHCHECK_TOKEN_FILE",
+        help="One bare token, or NAME=TOKEN lines that give callers identities.",
+    ),
+]
+
+
+class Transport(StrEnum):
+    """The values of the real server's NEO_TRANSPORT that mean what is served here; `stdio` is not among them."""
+
+    STREAMABLE_HTTP = "streamable-http"
+    SSE = "sse"  # its older name
 
 
 @app.command()
 def serve(
     db: Annotated[Path, typer.Option(envvar="NEO_MEMORY_DB_PATH", help="The graph's SQLite file; made if absent.")],
-    token_file: Annotated[Path, typer.Option(help="One bare token, or NAME=TOKEN lines that give callers identities.")],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    token_file: TokenFileOption,
+    host: Annotated[str, typer.Option(envvar="NEO_MCP_LISTEN_HOST", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(envvar="MCP_HTTP_PORT", help="0 takes a free port.")] = 3102,
-    plane_id: Annotated[str, typer.Option(help="What the healthcheck names the plane.")] = PLANE_ID,
+    plane_id: Annotated[
+        str, typer.Option(envvar="NEO_PLANE_ID", help="What the healthcheck names the plane.")
+    ] = PLANE_ID,
     data_root: Annotated[
         str | None,
         typer.Option(
@@ -39,10 +58,12 @@ def serve(
         ),
     ] = None,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(help="A Host that is let in beside localhost; repeatable.")
+        list[str] | None,
+        typer.Option(envvar="NEO_MCP_ALLOWED_HOSTS", help="Hosts that are let in beside localhost; commas, or repeat."),
     ] = None,
     shape: Annotated[ShapeName, typer.Option(help="Answer as the server of that commit does.")] = ShapeName.FINAL,
     busy_timeout_ms: Annotated[int, typer.Option(hidden=True)] = 5_000,
+    transport: Annotated[Transport, typer.Option(envvar="NEO_TRANSPORT", hidden=True)] = Transport.STREAMABLE_HTTP,
 ) -> None:
     """Serve the reference Memory Core at /mc/mcp until SIGTERM or Ctrl-C."""
     try:
@@ -56,11 +77,69 @@ def serve(
         host=host,
         port=port,
         plane_id=plane_id,
-        allowed_hosts=tuple(allowed_host or ()),
+        allowed_hosts=tuple(name for given in allowed_host or () for name in given.split(",") if name),
         busy_timeout_ms=busy_timeout_ms,
         shape=shape,
     )
     server.serve(settings, lambda url: say(f"listening on {url}\n"))
+
+
+@app.command()
+def health(
+    token_file: TokenFileOption,
+    url: Annotated[str, typer.Option(help="The MCP endpoint.")] = DEFAULT_URL,
+    plane: Annotated[str, typer.Option(help="The plane to expect, or `any`.", metavar="ID")] = PLANE_ID,
+    data_root: Annotated[str | None, typer.Option(help="The data root to expect.")] = None,
+) -> None:
+    """Exit 0 if that Memory Core answers for the expected plane: what the image's HEALTHCHECK runs."""
+    from ..ingress.endpoint import Endpoint, Token
+    from ..ingress.preflight import preflight
+    from ..ingress.session import Session
+    from ..memory_core.auth import read_token_file
+
+    token, _ = read_token_file(token_file)[0]
+    with Session(Endpoint(url, Token(token), call_timeout=5.0)) as session:
+        told = preflight(session, expected_plane=plane, expected_root=data_root, telemetry=False)
+    say(f"healthy: {told.plane_id} at {told.data_root}\n")
+
+
+@app.command()
+def image(
+    base: Annotated[
+        str, typer.Option(help="The image to build on: python3 3.11 or newer with venv, on glibc.")
+    ] = "python:3.11-slim",
+    tag: Annotated[str, typer.Option(help="What to call it.")] = "nl-cutover-mc",
+    plane_id: Annotated[str, typer.Option(help="The plane that its containers are.")] = PLANE_ID,
+    wheel: Annotated[
+        Path | None,
+        typer.Option(help="This wheel of nl-cutover.  [default: of this checkout, or the release]", exists=True),
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Build a container image of the reference Memory Core; inside the build nothing is fetched."""
+    try:
+        import docker
+        from docker.errors import DockerException
+
+        from ..memory_core import image as images
+    except ImportError as absent:
+        raise UsageError(f"mc image needs {absent.name}", "pip install 'nl-cutover[docker]'") from None
+    try:
+        engine = docker.from_env()
+        engine.ping()
+    except DockerException as failure:
+        raise UnreachableError(
+            f"no Docker engine answers: {failure}", "start it, or point DOCKER_HOST or the docker context at one"
+        ) from None
+    built = images.build(
+        engine,
+        base=base,
+        tag=tag,
+        plane_id=plane_id,
+        wheel=wheel,
+        progress=lambda step: complain(f"nl-cutover: {step}\n"),
+    )
+    finish(built, _image_document(built), format)
 
 
 @app.command()
@@ -105,4 +184,26 @@ def _document(report: Report, *, everything: bool) -> Document:
         tables=[Table("", ["case", "verdict", "detail"], rows)],
         notes=[],
         next_steps=[],
+    )
+
+
+def _image_document(built: Image) -> Document:
+    from ..output.documents import Document
+
+    return Document(
+        title="nl-cutover mc image",
+        verdict=built.verdict,
+        exit_code=built.exit_code,
+        meaning=ExitCode(built.exit_code).meaning,
+        facts=[
+            ("tag", built.tag),
+            ("id", built.id),
+            ("base", built.base),
+            ("version", built.version),
+            ("revision", built.revision),
+            ("plane", built.plane_id),
+        ],
+        tables=[],
+        notes=[],
+        next_steps=[f"start it with a copy of {built.compose}; what to do stands at its head"],
     )

@@ -52,6 +52,11 @@ class Tokens:
 
 
 def read_tokens(path: Path) -> Tokens:
+    """The tokens of a token file. Raises CredentialsError as `read_token_file` does."""
+    return Tokens(read_token_file(path))
+
+
+def read_token_file(path: Path) -> list[tuple[str, Identity]]:
     """Read a token file: one bare TOKEN, or lines `NAME=TOKEN`; `#` starts a comment line, blank lines are skipped.
 
     Raises CredentialsError when it cannot be read, is empty, mixes both forms or gives one token to two names.
@@ -64,11 +69,11 @@ def read_tokens(path: Path) -> Tokens:
     lines = [line for line in lines if line and not line.startswith("#")]
     named = [_NAMED.fullmatch(line) for line in lines]
     if len(lines) == 1 and named[0] is None:
-        return Tokens([(lines[0], Identity())])
+        return [(lines[0], Identity())]
     pairs = [(match[2], match[1]) for match in named if match is not None]
     hint = "write one bare token, or one NAME=TOKEN a line"
     if not pairs or len(pairs) != len(lines):
         raise CredentialsError(f"the token file {path} holds no token, or mixes bare and named ones", hint)
     if len({token for token, _ in pairs}) != len(pairs):
         raise CredentialsError(f"the token file {path} gives one token to two names", hint)
-    return Tokens([(token, Identity(name, "token-file")) for token, name in pairs])
+    return [(token, Identity(name, "token-file")) for token, name in pairs]
