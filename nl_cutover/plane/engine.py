@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import socket
 import stat
@@ -19,8 +20,8 @@ import msgspec
 from ..errors import UnreachableError
 
 DEFAULT = "unix:///var/run/docker.sock"
-DEADLINE_S = 5.0
-_CALL_S = 60.0  # an answer to anything but a question that is being worked on
+DEADLINE_S = 10.0  # a machine under load is slow, not silent
+_CALL_S = 60  # an answer to anything but a question that is being worked on
 _SDK = "pip install 'nl-cutover[docker]'"
 
 
@@ -104,7 +105,7 @@ def choose(flag: str | None, environ: Mapping[str, str], home: Path, default: st
     """
     folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
     if flag == "none":
-        return NoEngine("declined", "not looked at, by the operator's word (--engine none)")
+        return NoEngine("declined", "not looked at, as --engine none asks")
     if flag:
         return Choice(flag, "--engine", _tls(environ)) if "://" in flag else _context(folder, flag, "--engine")
     if host := environ.get("DOCKER_HOST"):
@@ -148,7 +149,9 @@ def connect(choice: Choice | NoEngine, *, deadline_s: float = DEADLINE_S) -> Eng
             pair = (f"{folder}/cert.pem", f"{folder}/key.pem")
             tls = TLSConfig(client_cert=pair, ca_cert=f"{folder}/ca.pem", verify=True)
         ssh = choice.url.startswith("ssh://")
-        api = docker.APIClient(base_url=choice.url, version="auto", timeout=deadline_s, tls=tls, use_ssh_client=ssh)
+        api = docker.APIClient(
+            base_url=choice.url, version="auto", timeout=math.ceil(deadline_s), tls=tls, use_ssh_client=ssh
+        )
         version = api.version()
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         what = f"the engine {choice.words} gave no usable answer: {error} (SDK docker {docker.__version__})"

@@ -68,6 +68,9 @@ async function backup(graph, orders) {
         graph.exec('BEGIN');
         held = counts(graph);
         await graph.backup(copy);
+        const made = new graph.constructor(copy);
+        made.pragma('journal_mode = DELETE');  // whoever opens the copy leaves nothing beside it
+        made.close();
         const file = fs.openSync(copy, 'r'), chunk = Buffer.alloc(1 << 20);
         for (let read; (read = fs.readSync(file, chunk)) > 0; bytes += read) {
             digest.update(chunk.subarray(0, read));

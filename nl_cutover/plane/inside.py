@@ -73,6 +73,7 @@ def backup(graph: sqlite3.Connection, orders: dict[str, Any]) -> None:
         held = counts(graph)
         copy = sqlite3.connect(path)
         graph.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # whoever opens the copy leaves nothing beside it
         copy.close()
         with open(path, "rb") as file:
             for chunk in iter(lambda: file.read(1 << 20), b""):
