@@ -100,7 +100,8 @@ class GraphFile:
 def _properties(opened: Opened, label: str) -> list[dict[str, Any]]:
     opened.connection.text_factory = str
     found = opened.connection.execute(
-        "SELECT data FROM main.Nodes WHERE json_extract(data, '$.label') = ?", (label,)
+        "SELECT data FROM main.Nodes WHERE CASE WHEN json_valid(data) THEN json_extract(data, '$.label') END = ?",
+        (label,),
     ).fetchall()
     nodes = [js.parse(data) for (data,) in found]
     return [node["properties"] for node in nodes if isinstance(node, dict) and isinstance(node.get("properties"), dict)]

@@ -108,7 +108,7 @@ def restored_counts(copy: Path) -> dict[str, int]:
             with closing(sqlite3.connect(restored, isolation_level=None)) as graph:
                 found = [str(row[0]) for row in graph.execute("PRAGMA integrity_check(5)")]
                 if found == ["ok"]:
-                    return {str(label): rows for label, rows in graph.execute(COUNTS)}
+                    return {label or "": rows for label, rows in graph.execute(COUNTS)}
         except sqlite3.DatabaseError as error:
             found = [str(error)]
     raise DifferenceError(f"the backup {copy.name} does not restore: {'; '.join(found)}", "take it again")

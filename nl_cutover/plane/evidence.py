@@ -13,6 +13,7 @@ import msgspec
 from ..errors import UnreachableError
 from .engine import Engine
 from .execution import Ran, execute
+from .inside import MARK
 from .locate import Pin
 
 _HERE = Path(__file__).parent
@@ -71,7 +72,7 @@ def run_reader(engine: Engine, pin: Pin, orders: dict[str, Any], out: Callable[[
     pin.running()
     line = json.dumps(orders | {"db": pin.home.path}).encode() + b"\n"
     for command in _commands():
-        ran = execute(engine, pin, command, line, out)
+        ran = execute(engine, pin, command, line, _AfterMark(out).feed)
         if ran.code not in _NO_SUCH_PROGRAM:
             break
     else:
@@ -106,6 +107,21 @@ def _ask(
             f"the answer from inside {pin.words} was cut short",
             "nothing can be told from it; see that it runs, then again",
         ) from None
+
+
+class _AfterMark:
+    """Passes on what follows the reader's mark: what an engine says in a missing program's place comes as output too."""
+
+    def __init__(self, out: Callable[[bytes], object]) -> None:
+        self._out, self._head = out, b""
+
+    def feed(self, chunk: bytes) -> None:
+        if len(self._head) < len(MARK):
+            self._head += chunk
+            chunk = self._head[len(MARK) :]
+            self._head = self._head[: len(MARK)]
+        if chunk and self._head == MARK:
+            self._out(chunk)
 
 
 class _Lines:

@@ -23,7 +23,7 @@ function driver() {
 
 const head = graph => ({reader: `node ${process.versions.node}, sqlite ${
     graph.prepare('SELECT sqlite_version() AS v').get().v}`, now: Date.now()});
-const counts = graph => Object.fromEntries(graph.prepare(COUNTS).all().map(row => [String(row.label), row.n]));
+const counts = graph => Object.fromEntries(graph.prepare(COUNTS).all().map(row => [row.label || '', row.n]));
 
 function facts(graph, orders) {
     let revision = null;
@@ -86,6 +86,7 @@ require('readline').createInterface({input: process.stdin}).once('line', async l
         const orders = JSON.parse(line);
         const graph = new (driver())(orders.db, {readonly: true, fileMustExist: true, timeout: 5000});
         graph.pragma('query_only = 1');
+        write(Buffer.from('nl-cutover reads:\n'));
         if (orders.op === 'backup') await backup(graph, orders);
         else {
             say(head(graph));

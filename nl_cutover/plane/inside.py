@@ -20,6 +20,8 @@ from typing import Any
 ASKED = "SELECT CAST(data AS BLOB) FROM main.Nodes WHERE CASE WHEN json_valid(data) THEN json_extract(data, '$.label') END = ?"
 COUNTS = "SELECT CASE WHEN json_valid(data) THEN json_extract(data, '$.label') END, count(*) FROM main.Nodes GROUP BY 1"
 
+MARK = b"nl-cutover reads:\n"
+
 
 def say(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
@@ -55,7 +57,7 @@ def nodes(graph: sqlite3.Connection, orders: dict[str, Any]) -> int:
 
 
 def counts(graph: sqlite3.Connection) -> dict[str, int]:
-    return {str(label): rows for label, rows in graph.execute(COUNTS)}
+    return {label or "": rows for label, rows in graph.execute(COUNTS)}
 
 
 def backup(graph: sqlite3.Connection, orders: dict[str, Any]) -> None:
@@ -91,6 +93,8 @@ def main() -> None:
     path = orders["db"].replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     graph = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, timeout=5)
     graph.execute("PRAGMA query_only = 1")
+    sys.stdout.buffer.write(MARK)
+    sys.stdout.flush()
     if orders["op"] == "backup":
         backup(graph, orders)
         return
