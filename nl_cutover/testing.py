@@ -112,7 +112,9 @@ class EmbeddedMemoryCore:
         command += ["--shape", self.shape]
         # The package may run from a checkout that is not installed.
         paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        # What a host sets for its own Memory Core is not meant for this one.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("NEO_", "MCP_"))}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         log = self.directory / "memory-core.log"
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)

@@ -127,7 +127,7 @@ def image(
     try:
         engine = docker.from_env()
         engine.ping()
-    except DockerException as failure:
+    except (DockerException, OSError) as failure:
         raise UnreachableError(
             f"no Docker engine answers: {failure}", "start it, or point DOCKER_HOST or the docker context at one"
         ) from None

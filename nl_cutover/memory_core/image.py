@@ -89,7 +89,7 @@ def _platform(engine: docker.DockerClient, base: str) -> list[str]:
     try:
         told = engine.containers.run(base, ["-c", _PROBE], entrypoint="python3", network_mode="none", remove=True)
         major, minor, machine, glibc = told.decode().split()
-    except (DockerException, ValueError) as failure:
+    except (DockerException, OSError, ValueError) as failure:
         raise RefusedError(
             f"{base} will not do as a base: {_told(failure)}",
             "--base names an image with python3 (3.11 or newer, with venv) on glibc; docker pull brings it",
@@ -114,7 +114,7 @@ def _build(engine: docker.DockerClient, context: io.BytesIO, tag: str, arguments
     except BuildError as failure:
         said = "".join(line.get("stream", "") for line in failure.build_log if isinstance(line, dict))
         raise RefusedError(f"the image cannot be built: {failure.msg}: {said[-_TAIL:].strip()}") from None
-    except DockerException as failure:
+    except (DockerException, OSError) as failure:
         raise RefusedError(f"the engine does not build the image: {_told(failure)}") from None
     return str(image.id)
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from nl_cutover.cli import main
-from nl_cutover.testing import EmbeddedMemoryCore
+from nl_cutover.testing import EmbeddedMemoryCore, embedded_memory_core
+
+# Without a token: a Host that is let in gets as far as the 401.
+HOSTS = {"mc.example": 401, "mc-server": 401, "localhost": 401, "elsewhere.example": 403}
 
 
 def run(*arguments: str) -> int:
@@ -84,3 +90,112 @@ def test_serve_without_a_token_file_says_so(tmp_path: Path, capsys: pytest.Captu
     assert run("serve", "--db", str(tmp_path / "graph.sqlite"), "--token-file", str(tmp_path / "absent")) == 6
     assert "cannot be read" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def token_file(core: EmbeddedMemoryCore, tmp_path: Path) -> Path:
+    path = tmp_path / "mcp-auth-token"
+    path.write_text(f"neo-operator={core.token}\n")
+    return path
+
+
+def test_health_names_the_plane_and_leaves_no_session(
+    core: EmbeddedMemoryCore, token_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("health", "--url", core.url, "--token-file", str(token_file), "--data-root", str(core.directory)) == 0
+    assert capsys.readouterr().out == f"healthy: {core.plane_id} at {core.directory}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (("--plane", "other"), 3, "answers for plane neo-local-canonical, expected other"),
+        (("--data-root", "/elsewhere"), 3, "expected /elsewhere"),
+        (("--url", "http://127.0.0.1:9/mc/mcp"), 5, "cannot be reached"),
+    ],
+)
+def test_what_is_not_healthy(
+    core: EmbeddedMemoryCore,
+    token_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    code: int,
+    told: str,
+) -> None:
+    assert run("health", "--url", core.url, "--token-file", str(token_file), *options) == code
+    assert told in capsys.readouterr().err
+    token_file.write_text("neo-operator=wrong")
+    if code == 3:
+        assert run("health", "--url", core.url, "--token-file", str(token_file), *options) == 6
+
+
+def serve_by_environment(**environ: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEO_", "MCP_"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "nl_cutover", "mc", "serve"],
+        env=kept | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_serve_takes_the_environment_of_the_real_server(tmp_path: Path, token_file: Path) -> None:
+    db = tmp_path / "sqlite" / "memory-core-graph.sqlite"
+    with serve_by_environment(
+        NEO_TRANSPORT="sse",
+        NEO_MCP_LISTEN_HOST="127.0.0.1",
+        MCP_HTTP_PORT="0",
+        NEO_MEMORY_DB_PATH=str(db),
+        NEO_PLANE_ID="plane-of-the-environment",
+        NEO_PLANE_DATA_ROOT="/root-of-the-environment",
+        NEO_MCP_HEALTHCHECK_TOKEN_FILE=str(token_file),
+        NEO_MCP_ALLOWED_HOSTS="mc.example, mc-server",
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().removeprefix("listening on ").strip()
+            options = ("--plane", "plane-of-the-environment", "--data-root", "/root-of-the-environment")
+            assert run("health", "--url", url, "--token-file", str(token_file), *options) == 0
+            told = {host: httpx.post(url, headers={"host": host}).status_code for host in HOSTS}
+            assert told == HOSTS
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+    assert db.exists()
+
+
+def test_serve_is_no_stdio_server(tmp_path: Path, token_file: Path) -> None:
+    with serve_by_environment(
+        NEO_TRANSPORT="stdio",
+        NEO_MEMORY_DB_PATH=str(tmp_path / "graph.sqlite"),
+        NEO_MCP_HEALTHCHECK_TOKEN_FILE=str(token_file),
+    ) as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "NEO_TRANSPORT" in told
+
+
+def test_image_without_the_extra_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    assert run("image") == 2
+    assert "pip install 'nl-cutover[docker]'" in capsys.readouterr().err
+
+
+def test_image_without_an_engine_ends_in_5(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert run("image") == 5
+    assert "no Docker engine answers" in capsys.readouterr().err
+
+
+def test_what_the_host_sets_for_its_own_memory_core_is_not_meant_for_an_embedded_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"NEO_TRANSPORT": "stdio", "NEO_MCP_LISTEN_HOST": "192.0.2.1", "MCP_HTTP_PORT": "x"}.items():
+        monkeypatch.setenv(name, value)
+    with embedded_memory_core(tmp_path / "core", tokens="t") as core:
+        assert core.url.startswith("http://127.0.0.1:")

@@ -93,12 +93,12 @@ def image(engine: docker.DockerClient, base: str) -> str:
 class Running:
     """A Memory Core in a container. `url` and `token` are its ingress; `volume` is None where it has none."""
 
-    def __init__(self, container: Container, port: int, tokens: Mapping[str, str], volume: str | None) -> None:
+    def __init__(self, container: Container, port: int, tokens: str | Mapping[str, str], volume: str | None) -> None:
         self.container = container
         self.url = f"http://127.0.0.1:{port}/mc/mcp"
         self.port = port
-        self.tokens = tokens
-        self.token = next(iter(tokens.values()))
+        self.tokens = {} if isinstance(tokens, str) else dict(tokens)
+        self.token = tokens if isinstance(tokens, str) else next(iter(tokens.values()))
         self.volume = volume
 
     @property
@@ -106,12 +106,18 @@ class Running:
         self.container.reload()
         return str(self.container.attrs["State"]["Health"]["Status"])
 
-    def wait(self, status: str = "healthy", seconds: float = 60) -> None:
+    @property
+    def probes(self) -> list[dict[str, Any]]:
+        """What the last healthchecks came to: `ExitCode`, `Output`."""
+        self.container.reload()
+        return list(self.container.attrs["State"]["Health"]["Log"])
+
+    def wait(self, status: str = "healthy", seconds: float = 120) -> None:
         """Until the healthcheck says so; AssertionError with the log and what the probes said."""
         end = time.monotonic() + seconds
         while self.health != status:
-            probes = self.container.attrs["State"]["Health"]["Log"]
-            assert time.monotonic() < end, f"not {status}: {self.container.logs().decode()} {probes}"
+            told = f"{self.container.logs().decode()} {self.probes}"
+            assert time.monotonic() < end, f"{self.health}, not {status}: {told}"
             time.sleep(0.1)
 
 
@@ -120,8 +126,8 @@ def container(engine: docker.DockerClient, image: str, tmp_path: Path) -> Iterat
     """`container()` starts a Memory Core and waits until it is healthy.
 
     `volume`: None for a new one, False for none, or a name; `port`: published on 127.0.0.1, a free one by default;
-    `tokens`: name -> token; `environment`, `labels` and `health` (the engine's fields) add to the image's; `wait=False`
-    does not wait. All that carries the factory's label is removed at the end, also what a test created with it.
+    `tokens`: name -> token, or one for all; `environment`, `labels` and `health` (the engine's fields) add to the
+    image's; `wait=False` does not wait. All that carries the factory's label is removed at the end, also what a test created with it.
     """
     mark = {LABEL: uuid4().hex}
 
@@ -129,7 +135,7 @@ def container(engine: docker.DockerClient, image: str, tmp_path: Path) -> Iterat
         *,
         volume: str | bool | None = None,
         port: int | None = None,
-        tokens: Mapping[str, str] = TOKENS,
+        tokens: str | Mapping[str, str] = TOKENS,
         environment: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         health: Mapping[str, Any] | None = None,
@@ -138,7 +144,9 @@ def container(engine: docker.DockerClient, image: str, tmp_path: Path) -> Iterat
     ) -> Running:
         name = f"nl-cutover-test-{uuid4().hex[:12]}"
         secret = tmp_path / f"{name}.token"
-        secret.write_text("".join(f"{who}={token}\n" for who, token in tokens.items()))
+        secret.write_text(
+            tokens if isinstance(tokens, str) else "".join(f"{who}={token}\n" for who, token in tokens.items())
+        )
         secret.chmod(0o644)  # the container's user is another one; pytest's folder keeps others out
         mounts = [Mount(SECRET, str(secret), type="bind", read_only=True)]
         if volume is None:
