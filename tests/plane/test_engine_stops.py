@@ -78,6 +78,8 @@ def own_engine(engine, image, tmp_path_factory) -> Iterator[OwnEngine]:
         if own.daemon is not None and own.daemon.poll() is None:
             own.end()
         subprocess.run(["ip", "link", "delete", bridge], check=False)
+        while os.path.ismount(folder / "data"):  # each start of a killed one mounts it once more
+            subprocess.run(["umount", str(folder / "data")], check=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
