@@ -78,7 +78,7 @@ def run_reader(engine: Engine, pin: Pin, orders: dict[str, Any], out: Callable[[
     else:
         raise UnreachableError(
             f"{pin.words} has neither python3 nor node: its graph cannot be read inside it",
-            "the migration works without it, and its receipt says what could not be proved",
+            "go on without backup and evidence: --engine none; the receipt then says what could not be proved",
         )
     if ran.code != 0:
         words = ran.err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from nl_cutover.errors import UnreachableError
 from nl_cutover.plane.durability import configuration
+from nl_cutover.plane.engine import Engine, EngineFacts
 from nl_cutover.plane.evidence import _Lines
-from nl_cutover.plane.locate import Wanted, choose, pin_of, publishes
+from nl_cutover.plane.locate import Wanted, choose, locate, pin_of, publishes
 from nl_cutover.plane.mounts import Home, health_of, home_of
 
 ID = "4f" * 32
@@ -132,6 +133,12 @@ def test_by_name_by_labels_by_port():
     assert choose(all_, Wanted(url, service="mc-server"))[0] == [one, two]
     assert choose(all_, Wanted(url, project="b"))[0] == [two]
     assert choose(all_, Wanted("http://127.0.0.1:9/mc/mcp"))[0] == []
+
+
+def test_another_machines_port_is_not_this_ones():
+    elsewhere = Engine(EngineFacts("ssh://ops@plane", "--engine", "Engine 27", "1.46", local=False, podman=False), None)
+    with pytest.raises(UnreachableError, match="another machine"):
+        locate(elsewhere, Wanted("http://127.0.0.1:3102/mc/mcp"))
 
 
 def test_behind_a_reverse_proxy_it_is_the_service_of_the_same_project():
