@@ -38,9 +38,11 @@ def restart(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[[
     facts = raw(engine, pin.id)
     _may_stop(pin, facts)
     progress(f"stopping {pin.words}")
-    code = _stop(engine, pin)
-    with engine.asking(f"the start of {pin.words}") as api:
-        api.start(pin.id)
+    try:
+        code = _stop(engine, pin)
+    finally:
+        with engine.asking(f"the start of {pin.words}") as api:
+            api.start(pin.id)
     health = wait_until_well(engine, pin.id, deadline_s=deadline_s)
     return Returned("restarted", code, pin, inspected(engine, pin.id), health)
 
@@ -58,8 +60,8 @@ def recreate(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[
     aside = f"{pin.name}-before-{pin.id[:12]}"
     made: str | None = None
     progress(f"stopping {pin.words}")
-    code = _stop(engine, pin)
     try:
+        code = _stop(engine, pin)
         progress(f"making {pin.name} anew")
         with engine.asking(f"the making of {pin.name}") as api:
             api.rename(pin.id, aside)
@@ -176,5 +178,6 @@ def _bring_back(engine: Engine, pin: Pin, made: str | None) -> None:
     with engine.asking(f"the return of {pin.words}") as api:
         if made is not None:
             api.remove_container(made, v=False, force=True)
-        api.rename(pin.id, pin.name)
+        if raw(engine, pin.id)["Name"] != f"/{pin.name}":
+            api.rename(pin.id, pin.name)
         api.start(pin.id)

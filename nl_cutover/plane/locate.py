@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import RefusedError, UnreachableError
 from .engine import Engine
-from .mounts import Home, home_of
+from .mounts import Home, environ_of, home_of
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 MC_SERVICE = "mc-server"  # what Neo's compose file calls it
@@ -91,7 +91,13 @@ def locate(engine: Engine, wanted: Wanted) -> Pin:
         found = alive
     if not found:
         raise UnreachableError(f"no container is {how}", "name it: --container NAME")
-    return inspected(engine, found[0]["Id"])
+    facts = raw(engine, found[0]["Id"])
+    if not wanted.named and "NEO_MEMORY_DB_PATH" not in environ_of(facts):
+        raise UnreachableError(
+            f"what publishes the port of {wanted.url} is no Memory Core: {shown(found[0])} has no NEO_MEMORY_DB_PATH",
+            "name the one behind it: --container NAME",
+        )
+    return pin_of(facts)
 
 
 def inspected(engine: Engine, container: str) -> Pin:
@@ -173,7 +179,6 @@ def pin_of(facts: dict[str, Any]) -> Pin:
     """From the engine's inspection."""
     config, state = facts["Config"], facts["State"]
     labels = config.get("Labels") or {}
-    environ = dict(entry.partition("=")[::2] for entry in config.get("Env") or [])
     return Pin(
         id=facts["Id"],
         name=facts["Name"].lstrip("/"),
@@ -182,7 +187,7 @@ def pin_of(facts: dict[str, Any]) -> Pin:
         revision=labels.get(REVISION) or None,
         project=labels.get(PROJECT),
         service=labels.get(SERVICE),
-        plane_id=environ.get("NEO_PLANE_ID") or labels.get(PLANE) or None,
+        plane_id=environ_of(facts).get("NEO_PLANE_ID") or labels.get(PLANE) or None,
         started_at=state.get("StartedAt", ""),
         state=_state(state),
         home=home_of(facts),

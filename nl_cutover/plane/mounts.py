@@ -87,10 +87,14 @@ def mounts_of(facts: Mapping[str, Any]) -> list[Mount]:
     return listed + [Mount("tmpfs", "", target, True) for target in facts["HostConfig"].get("Tmpfs") or {}]
 
 
+def environ_of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The environment that the container was made with."""
+    return dict(entry.partition("=")[::2] for entry in facts["Config"].get("Env") or [])
+
+
 def home_of(facts: Mapping[str, Any]) -> Home:
     """Where the graph of NEO_MEMORY_DB_PATH lives: the mount with the longest target above it."""
-    environ = dict(entry.partition("=")[::2] for entry in facts["Config"].get("Env") or [])
-    path = environ.get("NEO_MEMORY_DB_PATH") or GRAPH
+    path = environ_of(facts).get("NEO_MEMORY_DB_PATH") or GRAPH
     path = posixpath.normpath(posixpath.join(facts["Config"].get("WorkingDir") or "/", path))
     above = [m for m in mounts_of(facts) if f"{path}/".startswith(m.target.rstrip("/") + "/")]
     if not above:

@@ -231,3 +231,18 @@ def test_a_home_is_named():
         ("layer", "layer"),
     ):
         assert word in Home("/g", kind, "s").words
+
+
+def test_a_proxy_is_not_taken_for_the_memory_core_behind_it():
+    class Api:
+        def containers(self, all):
+            return [listed("caddy", service=None, port=3102), listed("named", service=None)]
+
+        def inspect_container(self, _):
+            return inspection()
+
+    engine = Engine(EngineFacts("unix:///e.sock", "default", "Engine 27", "1.46", local=True, podman=False), Api())
+    url = "http://127.0.0.1:3102/mc/mcp"
+    with pytest.raises(UnreachableError, match=r"no Memory Core: caddy .*NEO_MEMORY_DB_PATH"):
+        locate(engine, Wanted(url))
+    assert locate(engine, Wanted(url, container="named")).home.kind == "layer"

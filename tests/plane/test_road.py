@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nl_cutover.testing import plant_store
 
-from .conftest import SQLITE
+from .conftest import SECOND, SQLITE
 from .scene import STORE, Scene
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
@@ -152,6 +152,23 @@ def until_it_answers(scene, core):
     while scene("plane", "status").json["ingress"] is None:
         assert time.monotonic() < end, core.container.logs()
         time.sleep(0.2)
+
+
+def test_one_that_does_not_come_up_again_is_undone(container, tmp_path):
+    """The health of the new one is never told in time; the old one is there again, by its name, and alone."""
+    core = container(health={"interval": 600 * SECOND, "start_period": 900 * SECOND}, wait=False)
+    scene = Scene(tmp_path, core, archives=3, actions=0)
+    until_it_answers(scene, core)
+    run = scene("migrate", *scene.checkouts).json["run"]
+    failed = scene("plane", "prove", run, *scene.checkouts, "--recreate", "--deadline", "1")
+    assert failed.code == 5
+    assert "is starting after 1 s" in failed.json["error"]
+    client, name = core.container.client, core.container.name
+    assert [(c.id, c.name) for c in client.containers.list(all=True, filters={"name": name})] == [
+        (core.container.id, name)
+    ]
+    until_it_answers(scene, core)
+    assert scene.held() == scene.source()
 
 
 def test_a_bound_folder_that_the_host_holds_open_is_refused(container, tmp_path):
