@@ -75,7 +75,7 @@ class Operator:
         self.folder, self.url, self.shape = folder, url, shape
         self.custody = folder / "custody"
         self.environ = {k: v for k, v in os.environ.items() if not k.startswith(("NEO_", "NL_CUTOVER"))}
-        self.environ |= {"HOME": str(folder / "home"), "COLUMNS": "200"}
+        self.environ |= {"HOME": str(folder / "home"), "COLUMNS": "200", "NL_CUTOVER_ENGINE": "none"}
         if token is not None:
             self.environ[SLOT] = token
 

@@ -45,6 +45,7 @@ def test_imports_run_one_way(copy):
         ("migration/plan.py", "from ..output import json", "output is imported by the command line alone"),
         ("migration/verify.py", "from . import run", "verification owes nothing to the run"),
         ("ingress/session.py", "from ..migration import plan", "imports run one way"),
+        ("plane/mounts.py", "from ..stores import holders", "imports run one way"),
     ],
 )
 def test_a_broken_contract_is_seen(copy, file, line, contract):
@@ -110,6 +111,7 @@ def test_the_wheel_carries_the_resources_and_nothing_else_of_the_checkout(wheel)
         carried = {Path(n).name for n in names if n.startswith(f"nl_cutover/_resources/{folder}/")}
         assert wanted <= carried, folder
     assert {f"nl_cutover/memory_core/container/{n}" for n in ("Dockerfile", "compose.yaml")} <= set(names)
+    assert {"nl_cutover/plane/inside.py", "nl_cutover/plane/inside.cjs"} <= set(names)
     assert not [n for n in names if n.startswith("tests") or "/tests/" in n]
 
 

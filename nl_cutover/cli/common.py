@@ -73,6 +73,28 @@ AbsentOption = Annotated[
 ClosedOption = Annotated[
     bool, typer.Option("--closed", help="State that store files given as arguments were cleanly closed.")
 ]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        envvar="NL_CUTOVER_ENGINE",
+        help="Container engine: a URL, a docker context, or `none`.  [default: DOCKER_HOST, context, socket]",
+        metavar="ENGINE",
+        show_envvar=False,
+    ),
+]
+ContainerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--container", help="Memory Core's container.  [default: the one behind the ingress's port]", metavar="NAME"
+    ),
+]
+ProjectOption = Annotated[
+    str | None, typer.Option("--project", help="The compose project it belongs to.", metavar="NAME")
+]
+ServiceOption = Annotated[
+    str | None, typer.Option("--service", help="Its compose service.  [default: mc-server]", metavar="NAME")
+]
 
 UpdatesOption = Annotated[
     str, typer.Option("--updates", help="allow | refuse: whether archives may still count replays.", metavar="HOW")

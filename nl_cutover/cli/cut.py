@@ -14,6 +14,7 @@ from .common import (
     ConfigOption,
     CreateOption,
     CustodyOption,
+    EngineOption,
     ExpectOption,
     Format,
     FormatOption,
@@ -42,6 +43,7 @@ def cut(
     expect_checkouts: ExpectOption = None,
     allow_absent: AbsentOption = False,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -52,9 +54,11 @@ def cut(
 
     from ..cut.fencing import SealRequest
     from ..cut.job import run_cut
-    from ..errors import UsageError
+    from ..errors import RefusedError, UsageError
+    from ..migration.containers import moved_since
     from ..output.redaction import redact
     from ..output.views import cut_document
+    from .engines import engine_of
     from .measuring import measured, now_ms, updates_of
     from .settings import load
 
@@ -62,10 +66,15 @@ def cut(
     if not command:
         raise UsageError("cut lands a command, and none is named", "nl-cutover cut CHECKOUT... -- COMMAND...")
     request_updates = updates_of(updates)
-    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, url=url)
+    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, url=url, engine=engine)
     secrets = [
         v for slot in (settings.token_env, *settings.identities.values()) if (v := os.environ.get(slot, "").strip())
     ]
+    if moved := moved_since(settings.custody, lambda: engine_of(settings)):
+        raise RefusedError(
+            f"Memory Core's container is not the one that was proved: {'; '.join(moved)}",
+            "prove it as it is now: nl-cutover verify CHECKOUT..., then cut again; nothing was landed",
+        )
     result = run_cut(
         command,
         custody=settings.custody,

@@ -8,6 +8,7 @@ from .common import (
     ClosedOption,
     ConfigOption,
     CustodyOption,
+    EngineOption,
     ExpectOption,
     Format,
     FormatOption,
@@ -22,6 +23,7 @@ def measure(
     expect_checkouts: ExpectOption = None,
     allow_absent: AbsentOption = False,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -34,7 +36,7 @@ def measure(
     from .measuring import measured
     from .settings import load
 
-    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody)
+    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, engine=engine)
     report = measured(settings, expect=expect_checkouts, closed=closed, ledger=True)
     result = summarize(report, host=socket.gethostname(), allow_absent=allow_absent)
     finish(result, measure_document(result), format)

@@ -29,7 +29,8 @@ def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bo
     from ..custody.directory import exists
     from ..errors import UsageError
     from ..stores.checkouts import discover
-    from ..stores.measurement import measure
+    from ..stores.measurement import Options, measure
+    from .engines import container_mounts
 
     if not settings.checkouts and not settings.roots:
         raise UsageError(
@@ -45,12 +46,17 @@ def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bo
     )
     seats = {path.absolute(): seat for path, seat in settings.checkouts if seat is not None}
     named = [msgspec.structs.replace(c, seat=seats.get(c.path, c.seat)) for c in checkouts]
+    looked = container_mounts(settings)
+    options = Options(mounts=looked.mounts)
     if not ledger or not exists(settings.custody):
-        return measure(named, clock=utc_now, environ=os.environ)
-    from ..custody.reading import LedgerReader
+        report = measure(named, clock=utc_now, environ=os.environ, options=options)
+    else:
+        from ..custody.reading import LedgerReader
 
-    with LedgerReader(settings.custody) as reader:
-        return measure(named, clock=utc_now, environ=os.environ, accounts=reader.accounts)
+        with LedgerReader(settings.custody) as reader:
+            report = measure(named, clock=utc_now, environ=os.environ, accounts=reader.accounts, options=options)
+    warnings = (*report.warnings, *([looked.warning] if looked.warning else []))
+    return msgspec.structs.replace(report, containers=looked.words, warnings=warnings)
 
 
 def utc_now() -> datetime:

@@ -12,14 +12,18 @@ from .common import (
     CleartextOption,
     ClosedOption,
     ConfigOption,
+    ContainerOption,
     CustodyOption,
+    EngineOption,
     ExpectOption,
     Format,
     FormatOption,
     OwnerOption,
     PlaneOption,
+    ProjectOption,
     ProxiesOption,
     Roots,
+    ServiceOption,
     TokenOption,
     UrlOption,
     WaitOption,
@@ -28,7 +32,7 @@ from .common import (
     identity_sessions,
 )
 from .plan import ChooseOption, LifeGapOption, ReplaysOption, TelemetryOption, policy_of
-from .settle import GraphOption, QuietOption
+from .settle import EvidenceOption, GraphOption, QuietOption, wants_container
 
 if TYPE_CHECKING:
     from ..migration.plan import Plan
@@ -52,20 +56,29 @@ def migrate(
     environment_proxies: ProxiesOption = None,
     wait: WaitOption = None,
     graph: GraphOption = None,
+    evidence: EvidenceOption = None,
+    container: ContainerOption = None,
+    project: ProjectOption = None,
+    service: ServiceOption = None,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="Take no backup of the graph before.")] = False,
     quiet: QuietOption = 15.0,
     workers: Annotated[int, typer.Option("--workers", help="Calls in flight.", min=1, max=64)] = 8,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Bring every row into Memory Core, once. Given again, it resumes and sends nothing twice."""
+    from functools import partial
+
     from ..ingress.session import Session
     from ..migration.evidence import GraphFile
     from ..migration.job import migrate as run_migration
     from ..output.progress import progress
     from ..output.views import run_document
+    from .engines import container_of
     from .measuring import measured, now_ms
     from .settings import load
 
@@ -80,11 +93,16 @@ def migrate(
         plane=plane,
         environment_proxies=environment_proxies,
         wait=wait,
+        engine=engine,
+        container=container,
+        project=project,
+        service=service,
     )
     made = None if plan is None else _read_plan(plan)
     policy = policy_of(telemetry, replays, life_gap, choose, settings, made)
     target = endpoint(settings, cleartext=allow_cleartext)
     identities = {} if settings.owner is not None else identity_sessions(settings, target)
+    beside = container_of(settings, settings.url, required=wants_container(evidence))
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with progress() as watched:
         result = run_migration(
@@ -99,8 +117,9 @@ def migrate(
             progress=watched,
             workers=workers,
             identities=identities,
-            evidence=None if graph is None else GraphFile(graph),
+            evidence=GraphFile(graph) if graph is not None else beside.evidence,
             quiet_ms=quiet * 1000,
+            container=partial(beside.before, custody=settings.custody, take_backup=not no_backup),
         )
     finish(result, run_document(result), format)
 

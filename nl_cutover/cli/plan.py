@@ -12,6 +12,7 @@ from .common import (
     ClosedOption,
     ConfigOption,
     CustodyOption,
+    EngineOption,
     ExpectOption,
     Format,
     FormatOption,
@@ -62,6 +63,7 @@ def plan(
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.", metavar="FILE")] = None,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -74,7 +76,7 @@ def plan(
     from .measuring import measured, now_ms
     from .settings import load
 
-    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner)
+    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner, engine=engine)
     policy = policy_of(telemetry, replays, life_gap, choose, settings)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with source_of(report) as source:

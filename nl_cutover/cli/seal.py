@@ -8,6 +8,7 @@ from .common import (
     ConfigOption,
     CreateOption,
     CustodyOption,
+    EngineOption,
     ExpectOption,
     Format,
     FormatOption,
@@ -28,6 +29,7 @@ def seal(
     url: UrlOption = None,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -44,7 +46,7 @@ def seal(
     from .settings import load
 
     how = updates_of(updates)
-    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, url=url)
+    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, url=url, engine=engine)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     require_measured(report)
     request = SealRequest(settings.url, how, create_missing, int(lock_timeout * 1000))
@@ -59,6 +61,7 @@ def unseal(
     lock_timeout: LockOption = 5,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -73,7 +76,7 @@ def unseal(
     from .measuring import measured, now_iso
     from .settings import load
 
-    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody)
+    settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, engine=engine)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     require_measured(report)
     with store_locks(store.id for store in report.stores):

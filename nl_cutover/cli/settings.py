@@ -22,6 +22,10 @@ class ConfiguredCheckout(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class ConfiguredPlane(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str = PLANE_ID
     data_root: str | None = None
+    engine: str | None = None
+    container: str | None = None
+    project: str | None = None
+    service: str | None = None
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +57,10 @@ class Settings(msgspec.Struct, frozen=True):
     identities: dict[str, str]
     environment_proxies: bool
     wait: float
+    engine: str | None
+    container: str | None
+    project: str | None
+    service: str | None
 
 
 def load(
@@ -67,6 +75,10 @@ def load(
     plane: str | None = None,
     environment_proxies: bool | None = None,
     wait: float | None = None,
+    engine: str | None = None,
+    container: str | None = None,
+    project: str | None = None,
+    service: str | None = None,
 ) -> Settings:
     """Merge flags over the configuration file. Raises UsageError naming the file and the key."""
     from ..custody.directory import default_custody
@@ -91,6 +103,10 @@ def load(
         identities=read.identities,
         environment_proxies=read.environment_proxies if environment_proxies is None else environment_proxies,
         wait=read.wait if wait is None else wait,
+        engine=engine or read.plane.engine,
+        container=container or read.plane.container,
+        project=project or read.plane.project,
+        service=service or read.plane.service,
     )
 
 

@@ -8,6 +8,7 @@ from .common import (
     ClosedOption,
     ConfigOption,
     CustodyOption,
+    EngineOption,
     ExpectOption,
     Format,
     FormatOption,
@@ -34,6 +35,7 @@ def verify(
     wait: WaitOption = None,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
+    engine: EngineOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -46,6 +48,7 @@ def verify(
     from ..migration.checking import verify_run
     from ..output.progress import progress
     from ..output.views import verify_document
+    from .engines import container_of
     from .measuring import measured, now_ms
     from .settings import load
 
@@ -59,6 +62,7 @@ def verify(
         plane=plane,
         environment_proxies=environment_proxies,
         wait=wait,
+        engine=engine,
     )
     target = endpoint(settings, cleartext=allow_cleartext)
     report = measured(settings, expect=expect_checkouts, closed=closed)
@@ -73,5 +77,6 @@ def verify(
             expected_root=settings.data_root,
             clock=now_ms,
             progress=watched,
+            container=container_of(settings, settings.url).facts,
         )
     finish(result, verify_document(result), format)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ..custody import receipts
 from ..custody.reading import LedgerReader
 from ..errors import CustodyError, WrongPlaneError
-from ..ingress.preflight import preflight
+from ..ingress.preflight import Plane, preflight
 from ..ingress.sessions import Sessions
 from ..stores.report import Report
 from .preparing import measured_facts, source_of, tool_facts, utc
@@ -27,8 +28,12 @@ def verify_run(
     expected_root: str | None,
     clock: Callable[[], int],
     progress: Progress,
+    container: Callable[[Plane], dict[str, Any]] | None = None,
 ) -> VerifyReport:
-    """Verify the run of a custody directory against its stores and its plane. Raises CutoverError."""
+    """Verify the run of a custody directory against its stores and its plane. Raises CutoverError.
+
+    `container` looks at the plane's other side, and says for the receipt what it found.
+    """
     with LedgerReader(custody) as reader:
         run = reader.run()
         if run is None:
@@ -44,6 +49,7 @@ def verify_run(
                 f"{plane.url} serves {plane.plane_id} at {plane.data_root}",
                 "verify against the plane that holds the run's archives",
             )
+        beside = {} if container is None else container(plane)
         result = verify(
             source, mapped, excluded, sessions, url=plane.url, run=run["id"], at=utc(clock()), progress=progress
         )
@@ -57,6 +63,7 @@ def verify_run(
             "at": result.at,
             "tool": tool_facts(),
             "plane": msgspec.to_builtins(plane),
+            "container": beside,
             "measured": measured_facts(report),
             "outcome": {
                 key: value

@@ -82,7 +82,9 @@ class GraphFile:
 
     def archives(self) -> list[StoredArchive]:
         # A reading may begin anew, so nothing is handed out before it has ended; digests stand for the ops.
-        return self._read(lambda opened: [_stored(properties) for properties in _properties(opened, ARCHIVE_LABEL)])
+        return self._read(
+            lambda opened: [stored_archive(properties) for properties in _properties(opened, ARCHIVE_LABEL)]
+        )
 
     def actions(self, tokens: Collection[str]) -> Counter[str]:
         wanted = set(tokens)
@@ -101,14 +103,16 @@ class GraphFile:
 def _properties(opened: Opened, label: str) -> Iterator[dict[str, Any]]:
     opened.connection.text_factory = str
     for (data,) in opened.connection.execute(
-        "SELECT data FROM main.Nodes WHERE json_extract(data, '$.label') = ?", (label,)
+        "SELECT data FROM main.Nodes WHERE CASE WHEN json_valid(data) THEN json_extract(data, '$.label') END = ?",
+        (label,),
     ):
         node = js.parse(data)
         if isinstance(node, dict) and isinstance(node.get("properties"), dict):
             yield node["properties"]
 
 
-def _stored(properties: dict[str, Any]) -> StoredArchive:
+def stored_archive(properties: dict[str, Any]) -> StoredArchive:
+    """From an archive node's properties."""
     fields = {name: properties.get(name) for name in COMPARED}
     if properties.get("name") == properties.get("archiveId"):
         fields["name"] = None  # a mark named it (GraphService.upsertNode)

@@ -49,13 +49,15 @@ def migrate(
     identities: Mapping[str, Callable[[], Session]] = {},
     evidence: Evidence | None = None,
     quiet_ms: float = QUIET_S * 1000,
+    container: Callable[[Plane], dict[str, Any]] | None = None,
     barrier: Barrier = no_barrier,
 ) -> RunReport:
     """Plan, check the ingress, carry every row, leave a receipt. Everything that refuses does so before a row leaves.
 
     `acknowledged` is the digest of the plan that the operator read, or None. `identities` open the sessions of the
     credential slots that the policy names, and each is tried before a row leaves. With `evidence`, unknown outcomes of
-    an earlier call are settled first. Raises CutoverError.
+    an earlier call are settled first. `container` looks at the plane's other side before a row leaves, and says for the
+    receipt what it found. Raises CutoverError.
     """
     with source_of(report) as source, _Spool() as spool:
         plan = build_plan(source, policy, now_ms=clock(), entry=spool.add)
@@ -73,6 +75,7 @@ def migrate(
                 if (failure := session.open()) is not None:
                     raise error_of(failure, f"{plane.url} (slot {slot})")
                 waited += session.waited
+        beside = {} if container is None else container(plane)
         progress.note(f"plan {plan.digest[:16]}: {len(plan.losses)} kinds of loss, listed in the plan and the receipt")
         with store_locks(source.stores), Ledger(custody, clock) as ledger:
             _check_age_of_ledger(custody, ledger)
@@ -103,12 +106,13 @@ def migrate(
             waited = round(waited + outcome.waited, 1)
             result = msgspec.structs.replace(result, waited_s=waited, proxy=plane.proxy)
             body = _receipt_body(report, plan, plane, outcome, result, facts, acknowledged)
+            body["container"] = beside
             with LedgerReader(custody) as reader:
                 body["settled"] = reader.settled()
                 body["id_map"] = [msgspec.to_builtins(entry) for entry in reader.id_map()]
             barrier("before receipt")
             link = receipts.write(custody, "migrate", body)
-    return msgspec.structs.replace(result, receipt=str(link.path))
+    return msgspec.structs.replace(result, receipt=str(link.path), not_proved=beside.get("not_proved", []))
 
 
 def _read_again(

@@ -70,6 +70,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
     stopped: str | None = None
     odd: list[Odd] = []
+    not_proved: list[str] = []  # what this run could not prove, and why
 
 
 class SettleReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ class _Ends(Protocol):
     def exit_code(self) -> int: ...
 
 
-def _document(
+def document(
     title: str,
     report: _Ends,
     facts: Sequence[tuple[str, str]],
@@ -34,6 +34,7 @@ def _document(
     notes: Sequence[str] = (),
     next_steps: Sequence[str] = (),
 ) -> Document:
+    """What every document of a report has: its verdict, its code, the tool."""
     code = ExitCode(report.exit_code)
     return Document(
         title=f"nl-cutover {title}",
@@ -87,9 +88,10 @@ def measure_document(report: MeasureReport) -> Document:
         ("unaccounted", str(totals.unaccounted)),
         ("unmeasurable", str(totals.unmeasurable)),
         *([("zeros", "; ".join(zeros))] if zeros else []),
+        ("containers", report.containers),
         ("control", "planted rows came back" if report.control.ok else report.control.reason),
     ]
-    return _document(
+    return document(
         "measure",
         report,
         facts,
@@ -141,7 +143,7 @@ def plan_document(plan: Plan) -> Document:
             "run exactly it: nl-cutover migrate CHECKOUT... --plan plan.json",
         ]
     )
-    return _document(
+    return document(
         "plan",
         plan,
         facts,
@@ -176,6 +178,7 @@ def run_document(report: RunReport) -> Document:
             f"{t.unknown} unknown, {t.pending} pending, {t.excluded} excluded",
         ),
         *([] if report.sent is None else [("sent now", f"{report.sent} writing calls")]),
+        *([("not proved", "; ".join(report.not_proved))] if report.not_proved else []),
         ("receipt", report.receipt or "-"),
     ]
     odd = [[o.key, o.kind, o.state, o.reason] for o in report.odd[:_SHOWN]]
@@ -183,7 +186,7 @@ def run_document(report: RunReport) -> Document:
     if report.custodians and report.custodians != [report.owner]:
         notes.append(f"the token's identity owns the archives: {', '.join(report.custodians)}, not {report.owner}")
     notes += [f"{len(report.odd) - _SHOWN} more such rows"] if len(report.odd) > _SHOWN else []
-    return _document(
+    return document(
         "run",
         report,
         facts,
@@ -197,7 +200,7 @@ def settle_document(report: SettleReport) -> Document:
     facts = [("run", report.run), ("at", report.at), ("left", str(report.left)), ("receipt", report.receipt or "-")]
     rows = [[d.key, d.what, d.decision, d.by, d.detail] for d in report.decisions[:_SHOWN]]
     decisions = Table("decisions", ["row", "what", "decision", "by", "detail"], rows)
-    return _document("settle", report, facts, [decisions], (), report.next_steps)
+    return document("settle", report, facts, [decisions], (), report.next_steps)
 
 
 def _line(report: RunReport | VerifyReport) -> list[tuple[str, str]]:
@@ -219,7 +222,7 @@ def verify_document(report: VerifyReport) -> Document:
     ]
     rows = [[d.old, d.new or "-", d.what] for d in report.differences[:_SHOWN]]
     differences = Table("differences", ["old id", "new id", "what"], rows)
-    return _document("verify", report, facts, [differences], (), report.next_steps)
+    return document("verify", report, facts, [differences], (), report.next_steps)
 
 
 def cut_document(report: CutReport) -> Document:
@@ -230,12 +233,12 @@ def cut_document(report: CutReport) -> Document:
         ("command exit", "-" if report.command is None else str(report.command.exit_code)),
         ("receipt", report.receipt or "-"),
     ]
-    return _document("cut", report, facts, [_sealed(report.stores)], report.reasons, report.next_steps)
+    return document("cut", report, facts, [_sealed(report.stores)], report.reasons, report.next_steps)
 
 
 def seal_document(report: SealReport) -> Document:
     facts = [("at", report.at), ("host", report.host)]
-    return _document(
+    return document(
         "seal" if report.verdict == "sealed" else "unseal",
         report,
         facts,

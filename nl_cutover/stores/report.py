@@ -120,6 +120,7 @@ class Report(msgspec.Struct, frozen=True):
     control: Control
     sqlite_version: str
     warnings: tuple[str, ...] = ()
+    containers: str = "not looked at"  # whose mounts were looked at, so that no mounted store was opened
 
     def store(self, store: StoreId) -> StoreReport:
         return next(report for report in self.stores if report.id == store)

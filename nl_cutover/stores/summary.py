@@ -33,6 +33,7 @@ class MeasureReport(msgspec.Struct, frozen=True, kw_only=True):
     control: Control
     sqlite_version: str
     warnings: tuple[str, ...]
+    containers: str
     next_steps: list[str]
 
 
@@ -59,6 +60,7 @@ def summarize(report: Report, *, host: str, allow_absent: bool = False) -> Measu
         control=report.control,
         sqlite_version=report.sqlite_version,
         warnings=report.warnings,
+        containers=report.containers,
         next_steps=_next_steps(report, code, totals, allow_absent=allow_absent),
     )
 

@@ -33,7 +33,10 @@ KINDS: dict[str, str] = {
     "holders": rf"nobody holds it|held by {_HOLDER}(?:, {_HOLDER})*(?: and \d+ more)?|holders unknown: [a-z0-9 ]+",
 }
 # Notes that only some machines print: an older SQLite, processes of other users.
-OF_THE_MACHINE = re.compile(r"(?:!|-) (?:SQLite [\d.]+ can lose commits|[0-9a-f]+-[0-9a-f]+: holders unknown:).*")
+OF_THE_MACHINE = re.compile(
+    r"(?:!|-) (?:SQLite [\d.]+ can lose commits|[0-9a-f]+-[0-9a-f]+: holders unknown:).*"
+    r"|(?:  |- )(?:containers|not proved):? .*"  # whether there is an engine
+)
 
 _PLACEHOLDER = re.compile(r"<([a-z]+)(?:-([a-z0-9]+))?>")
 _TOKEN = re.compile(r"(<[a-z]+(?:-[a-z0-9]+)?>)|( {2,})|(-{2,})|(.)", re.DOTALL)

@@ -47,7 +47,13 @@ class Scene:
     def environ(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("NEO_", "NL_CUTOVER", "COV_"))}
         path = os.pathsep.join((str(self.folder / "bin"), kept.get("PATH", os.defpath)))
-        return kept | {"PATH": path, "HOME": str(self.folder / "home"), "PYTHONUTF8": "1", "TERM": "dumb"}
+        return kept | {
+            "PATH": path,
+            "HOME": str(self.folder / "home"),
+            "PYTHONUTF8": "1",
+            "TERM": "dumb",
+            "NL_CUTOVER_ENGINE": "none",
+        }
 
     @property
     def changes(self) -> dict[str, Callable[[], None]]:

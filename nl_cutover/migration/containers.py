@@ -1,0 +1,192 @@
+"""The container beside a run: what can be proved through it, or the reason why nothing can."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..contract import javascript as js
+from ..contract.telemetry import action_digest
+from ..custody import directory, receipts
+from ..errors import RefusedError, UnreachableError
+from ..ingress.preflight import Plane
+from ..plane.backup import Backup, backup, known_backup
+from ..plane.engine import Engine, NoEngine
+from ..plane.evidence import Answer, nodes
+from ..plane.locate import Pin, Wanted, inspected, locate, tied
+from ..plane.mounts import Home, health_of, volume_trouble
+from ..stores.holders import holders_of
+from ..stores.identity import Located, resolve
+from .evidence import ACTION_LABEL, ARCHIVE_LABEL, StoredArchive, stored_archive
+
+BACKUPS = "backups"
+_TOKENS_AT_ONCE = 20_000
+
+
+class ContainerEvidence:
+    """Evidence read inside the container. `as_of` is the moment before the first question; before it nothing is known."""
+
+    def __init__(self, engine: Engine, pin: Pin, clock: Callable[[], float]) -> None:
+        self._engine, self._pin, self._clock = engine, pin, clock
+        self._asked: list[Answer] = []
+        self.words = f"{pin.words}, read inside it"
+
+    @property
+    def as_of(self) -> float:
+        return min((answer.asked_at for answer in self._asked), default=0.0)
+
+    @property
+    def answer(self) -> Answer | None:
+        """The last one: what read the graph, and how far the container's clock is off."""
+        return self._asked[-1] if self._asked else None
+
+    def archives(self, since: float = 0) -> list[StoredArchive]:
+        found: list[StoredArchive] = []
+        self._ask(ARCHIVE_LABEL, lambda properties: found.append(stored_archive(properties)), since=since)
+        return found
+
+    def actions(self, tokens: Collection[str]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        wanted = sorted(tokens)
+        for at in range(0, len(wanted), _TOKENS_AT_ONCE):
+            part = wanted[at : at + _TOKENS_AT_ONCE]
+            self._ask(ACTION_LABEL, lambda properties: found.update([action_digest(properties)]), tokens=part)
+        return found
+
+    def _ask(self, label: str, each: Callable[[dict[str, Any]], object], **orders: Any) -> None:
+        def node(text: str) -> None:
+            properties = parsed.get("properties") if isinstance(parsed := js.parse(text), dict) else None
+            if isinstance(properties, dict):
+                each(properties)
+
+        self._asked.append(nodes(self._engine, self._pin, self._clock, label, node, **orders))
+
+
+@dataclass(frozen=True)
+class Container:
+    """A located container. It is tied to the ingress, and its graph's place judged, before anything is proved by it."""
+
+    engine: Engine
+    pin: Pin
+    clock: Callable[[], float]
+
+    @property
+    def evidence(self) -> ContainerEvidence:
+        return ContainerEvidence(self.engine, self.pin, self.clock)
+
+    def facts(self, plane: Plane) -> dict[str, Any]:
+        """What a receipt says of it. Raises RefusedError where it is not the ingress's, or keeps nothing."""
+        ties = tied(self.engine, self.pin, plane.url, plane.plane_id, plane.data_root)
+        if (trouble := not_durable(self.engine, self.pin.home)) is not None:
+            raise RefusedError(trouble, "put the graph on a named volume first; nothing was sent")
+        with self.engine.asking(f"the inspection of {self.pin.name}") as api:
+            health = health_of(api.inspect_container(self.pin.id))
+        return {
+            "engine": msgspec.to_builtins(self.engine.facts),
+            "pin": msgspec.to_builtins(self.pin),
+            "tied": ties,
+            "health": health.kind,
+            "graph_on": self.pin.home.words,
+        }
+
+    def before(self, plane: Plane, custody: Path, *, take_backup: bool) -> dict[str, Any]:
+        """`facts`, after a backup of the graph as it was before the run's first row. Raises CutoverError."""
+        made = self.facts(plane) | {"evidence": self.evidence.words, "backup": None}
+        missing = ["durability: not proved until `nl-cutover plane prove`"]
+        if take_backup:
+            made["backup"] = msgspec.to_builtins(self._backup(custody))
+        else:
+            missing.append("backup: declined (--no-backup)")
+        return made | {"not_proved": missing}
+
+    def _backup(self, custody: Path) -> Backup:
+        folder = custody / BACKUPS
+        if directory.exists(custody) and (earlier := known_backup(folder)) is not None:
+            return earlier
+        directory.create(custody)
+        return backup(self.engine, self.pin, folder, clock=self.clock)
+
+
+class NoContainer(msgspec.Struct, frozen=True):
+    """Why nothing can be proved but by the ingress."""
+
+    reason: str
+
+    @property
+    def evidence(self) -> None:
+        return None
+
+    def facts(self, plane: Plane) -> dict[str, Any]:
+        return {"not_proved": [f"{what}: {self.reason}" for what in ("durability", "backup", "evidence")]}
+
+    def before(self, plane: Plane, custody: Path, *, take_backup: bool) -> dict[str, Any]:
+        return self.facts(plane)
+
+
+def container_of(
+    engine: Engine | NoEngine, wanted: Wanted, clock: Callable[[], float], *, required: bool = False
+) -> Container | NoContainer:
+    """The container behind the ingress, or named. Raises CutoverError where one is `required` or named and is not there,
+    RefusedError where there are several."""
+    required = required or wanted.named
+    if isinstance(engine, NoEngine):
+        if required:
+            raise engine.error()
+        return NoContainer(engine.reason)
+    try:
+        pin = locate(engine, wanted)
+        pin.running()
+    except UnreachableError as error:
+        if required:
+            raise
+        return NoContainer(error.message)
+    return Container(engine, pin, clock)
+
+
+def not_durable(engine: Engine, home: Home) -> str | None:
+    """Why what is saved would not outlive the container, or might be destroyed by the host."""
+    if home.refusal is not None:
+        return home.refusal
+    if home.host_path is not None and engine.facts.local:
+        located = resolve(Path(home.host_path))
+        if isinstance(located, Located):
+            holders = holders_of([located])[located.identity.id].processes
+            if outside := [holder for holder in holders if _of_this_host(holder.pid)]:
+                names = ", ".join(dict.fromkeys(f"pid {holder.pid} ({holder.command})" for holder in outside))
+                return f"the graph is on {home.words}, where {names} of the host holds it open too"
+    return volume_trouble(engine, home)
+
+
+def moved_since(custody: Path, choose: Callable[[], Engine | NoEngine]) -> list[str]:
+    """In what the container of the newest receipt that pinned one is another now. Nobody looks where the operator
+    declined it (--engine none). Raises UnreachableError where the engine does not answer."""
+    for link in reversed(receipts.chain(custody)):
+        facts = receipts.read(link.path)[1].get("container") or {}
+        if "pin" in facts:
+            break
+    else:
+        return []
+    engine = choose()
+    if isinstance(engine, NoEngine):
+        if engine.kind == "declined":
+            return []
+        raise engine.error()
+    pinned = msgspec.convert(facts["pin"], Pin)
+    with engine.asking("the listing of containers") as api:
+        if pinned.id not in {one["Id"] for one in api.containers(all=True)}:
+            return [f"{pinned.words} is gone"]
+    return pinned.moved(inspected(engine, pinned.id))
+
+
+def _of_this_host(pid: int) -> bool:
+    """A process of a container lives in another pid namespace."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return True

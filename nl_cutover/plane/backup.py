@@ -1,0 +1,126 @@
+"""A consistent copy of the graph, made inside the container, brought out, and restored to scratch before it counts.
+
+It comes over the stream of an exec, not as an archive: there are no names and links to trust, and a folder in memory
+works like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from ..errors import CustodyError, DifferenceError, UnreachableError
+from .engine import Engine
+from .evidence import run_reader
+from .inside import COUNTS
+from .locate import Pin
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """`counts`: nodes by label, counted inside in the snapshot that was copied and again in the restored copy."""
+
+    path: str
+    sha256: str
+    bytes: int
+    counts: dict[str, int]
+    reader: str
+
+
+class _Trailer(msgspec.Struct, frozen=True):
+    reader: str
+    counts: dict[str, int]
+    sha256: str
+    bytes: int
+
+
+def backup(engine: Engine, pin: Pin, folder: Path, *, clock: Callable[[], float]) -> Backup:
+    """Copy the graph to `folder` (made 0700), file mode 0600. Only a copy that was restored and counted gets its name.
+
+    Raises UnreachableError when the container cannot give it, DifferenceError when it is not what was counted inside,
+    CustodyError when it cannot be written.
+    """
+    at = datetime.fromtimestamp(clock() / 1000, UTC)
+    target = folder / f"{pin.name}-{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03}Z.sqlite"
+    partial = Path(f"{target}.partial")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            digest = hashlib.sha256()
+
+            def keep(chunk: bytes) -> None:
+                digest.update(chunk)
+                try:
+                    file.write(chunk)
+                except OSError as error:
+                    raise _unwritten(target, error) from None
+
+            ran = run_reader(engine, pin, {"op": "backup"}, keep)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            trailer = msgspec.json.decode(ran.err.splitlines()[-1], type=_Trailer)
+        except (IndexError, msgspec.DecodeError, msgspec.ValidationError):
+            raise UnreachableError(f"the copy of the graph inside {pin.words} was cut short", "take it again") from None
+        if (digest.hexdigest(), partial.stat().st_size) != (trailer.sha256, trailer.bytes):
+            raise DifferenceError(
+                f"the copy of the graph came out of {pin.words} with other bytes than it was made with", "take it again"
+            )
+        counts = restored_counts(partial)
+        if counts != trailer.counts:
+            raise DifferenceError(
+                f"the copy of the graph of {pin.words} restores to {counts}, inside {trailer.counts} were counted",
+                "do not go on without a backup that restores; look at the container's disk",
+            )
+        os.rename(partial, target)
+        _durable(folder)
+    except OSError as error:
+        raise _unwritten(target, error) from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return Backup(str(target), trailer.sha256, trailer.bytes, counts, trailer.reader)
+
+
+def known_backup(folder: Path) -> Backup | None:
+    """The first backup in `folder`, restored and counted anew; None where there is none. Raises DifferenceError."""
+    found = sorted(folder.glob("*.sqlite"))
+    if not found:
+        return None
+    with open(found[0], "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Backup(str(found[0]), digest, found[0].stat().st_size, restored_counts(found[0]), "an earlier call")
+
+
+def restored_counts(copy: Path) -> dict[str, int]:
+    """Restore `copy` to scratch, open it as Memory Core would, check it and count. Raises DifferenceError."""
+    with tempfile.TemporaryDirectory(prefix="nl-cutover-") as scratch:
+        restored = Path(scratch) / "graph.sqlite"
+        shutil.copyfile(copy, restored)
+        try:
+            with closing(sqlite3.connect(restored, isolation_level=None)) as graph:
+                found = [str(row[0]) for row in graph.execute("PRAGMA integrity_check(5)")]
+                if found == ["ok"]:
+                    return {label or "": rows for label, rows in graph.execute(COUNTS)}
+        except sqlite3.DatabaseError as error:
+            found = [str(error)]
+    raise DifferenceError(f"the backup {copy.name} does not restore: {'; '.join(found)}", "take it again")
+
+
+def _unwritten(target: Path, error: OSError) -> CustodyError:
+    return CustodyError(f"the backup {target} cannot be written: {error.strerror or error}", "make room, then again")
+
+
+def _durable(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,152 @@
+"""Questions to the graph, answered inside the container, read-only: an answer counts only when it is whole."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import UnreachableError
+from .engine import Engine
+from .execution import Ran, execute
+from .inside import MARK
+from .locate import Pin
+
+_HERE = Path(__file__).parent
+_NO_SUCH_PROGRAM = (126, 127)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """`asked_at`: this host's clock before the question, ms since epoch. `clock_offset_s`: the container's, ahead of it.
+
+    `reader`: what read the graph, with its versions.
+    """
+
+    reader: str
+    asked_at: float
+    clock_offset_s: float
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """`counts`: nodes by label. `bytes`: the size of the graph's main file. `revision`: of Neo, where the image says it."""
+
+    counts: dict[str, int]
+    bytes: int
+    revision: str | None = None
+
+
+def graph_facts(engine: Engine, pin: Pin, clock: Callable[[], float]) -> tuple[Facts, Answer]:
+    """What the graph holds. Raises UnreachableError."""
+    found: list[Any] = []
+    answer = _ask(engine, pin, clock, found.append, {"op": "facts"})
+    return msgspec.convert(found[0], Facts), answer
+
+
+def nodes(
+    engine: Engine,
+    pin: Pin,
+    clock: Callable[[], float],
+    label: str,
+    each: Callable[[str], object],
+    *,
+    since: float = 0,
+    tokens: list[str] | None = None,
+) -> Answer:
+    """Give `each` the JSON text of every node with this label, stored at or after `since` (ms) or under `tokens`.
+
+    Raises UnreachableError: no answer is never an answer of nothing. What `each` has had is then worth nothing.
+    """
+    orders = {"op": "nodes", "label": label, "since": since, "tokens": tokens}
+    return _ask(engine, pin, clock, lambda line: each(base64.b64decode(line).decode("utf-8")), orders)
+
+
+def run_reader(engine: Engine, pin: Pin, orders: dict[str, Any], out: Callable[[bytes], object]) -> Ran:
+    """Run the reader with what the image has, Python or Node; its stdout goes to `out`.
+
+    Raises UnreachableError with the reader's own last words unless it ended with 0.
+    """
+    pin.running()
+    line = json.dumps(orders | {"db": pin.home.path}).encode() + b"\n"
+    for command in _commands():
+        ran = execute(engine, pin, command, line, _AfterMark(out).feed)
+        if ran.code not in _NO_SUCH_PROGRAM:
+            break
+    else:
+        raise UnreachableError(
+            f"{pin.words} has neither python3 nor node: its graph cannot be read inside it",
+            "go on without backup and evidence: --engine none; the receipt then says what could not be proved",
+        )
+    if ran.code != 0:
+        words = ran.err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
+        why = "it was cut off" if ran.code is None else f"exit {ran.code}: {words[0][:300]}"
+        raise UnreachableError(f"the graph {pin.home.path} inside {pin.words} could not be read: {why}")
+    return ran
+
+
+def _commands() -> Iterator[list[str]]:
+    # Isolated and without site: no PYTHONPATH and no .pth file of the image runs.
+    yield ["python3", "-I", "-S", "-c", (_HERE / "inside.py").read_text("utf-8")]
+    yield ["node", "--input-type=commonjs", "-e", (_HERE / "inside.cjs").read_text("utf-8")]
+
+
+def _ask(
+    engine: Engine, pin: Pin, clock: Callable[[], float], each: Callable[[Any], object], orders: dict[str, Any]
+) -> Answer:
+    asked_at = clock()
+    lines = _Lines(each)
+    try:
+        run_reader(engine, pin, orders, lines.feed)
+        head = lines.end()
+        return Answer(str(head["reader"]), asked_at, round((head["now"] - asked_at) / 1000, 1))
+    except (ValueError, KeyError, TypeError):
+        raise UnreachableError(
+            f"the answer from inside {pin.words} was cut short",
+            "nothing can be told from it; see that it runs, then again",
+        ) from None
+
+
+class _AfterMark:
+    """Passes on what follows the reader's mark: what an engine says in a missing program's place comes as output too."""
+
+    def __init__(self, out: Callable[[bytes], object]) -> None:
+        self._out, self._head = out, b""
+
+    def feed(self, chunk: bytes) -> None:
+        if len(self._head) < len(MARK):
+            self._head += chunk
+            chunk = self._head[len(MARK) :]
+            self._head = self._head[: len(MARK)]
+        if chunk and self._head == MARK:
+            self._out(chunk)
+
+
+class _Lines:
+    """JSON lines out of chunks: a head, what is passed on, and an end that counts it."""
+
+    def __init__(self, each: Callable[[Any], object]) -> None:
+        self._each, self._rest, self._count = each, b"", 0
+        self._head: Any = None
+        self._last: Any = None
+
+    def feed(self, chunk: bytes) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            value = json.loads(line)
+            if self._head is None:
+                self._head = value
+                continue
+            if self._last is not None:
+                self._each(self._last)
+                self._count += 1
+            self._last = value
+
+    def end(self) -> dict[str, Any]:
+        """The head. Raises ValueError unless everything that was sent has come."""
+        if self._rest or self._last["end"] != self._count:
+            raise ValueError
+        head: dict[str, Any] = self._head
+        return head
