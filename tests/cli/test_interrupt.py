@@ -11,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Operator
+from tests.conftest import TOKENS, Operator
 from tests.exactly_once.fault_proxy import FaultProxy
 from tests.exactly_once.graph import Graph
 
 PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def core(serve, tmp_path):
+    """One of its own: equal archives of another test would be evidence too."""
+    with serve(tmp_path / "core", tokens=TOKENS) as running:
+        yield running
 
 
 class Held:
