@@ -102,7 +102,7 @@ def migrate(
     policy = policy_of(telemetry, replays, life_gap, choose, settings, made)
     target = endpoint(settings, cleartext=allow_cleartext)
     identities = {} if settings.owner is not None else identity_sessions(settings, target)
-    beside = container_of(settings, settings.url, required=wants_container(evidence))
+    beside = container_of(settings, settings.url, required=wants_container(evidence, graph))
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with progress() as watched:
         result = run_migration(

@@ -61,7 +61,7 @@ def settle(
     from .measuring import now_ms
     from .settings import load
 
-    inside = wants_container(evidence)
+    inside = wants_container(evidence, graph)
     if graph is None and not row and not inside:
         raise UsageError(
             "settle needs evidence or a decision", "--evidence container, --graph FILE, or --row ROW=DECISION"
@@ -80,10 +80,12 @@ def settle(
     finish(result, settle_document(result), format)
 
 
-def wants_container(evidence: str | None) -> bool:
-    """Whether `--evidence` asks for the container. Raises UsageError for any other word."""
+def wants_container(evidence: str | None, graph: Path | None) -> bool:
+    """Whether `--evidence` asks for the container. Raises UsageError for any other word, or for a graph file beside it."""
     from ..errors import UsageError
 
     if evidence not in (None, "container"):
         raise UsageError(f"--evidence takes container, not {evidence!r}", "a graph file is named by --graph FILE")
+    if evidence is not None and graph is not None:
+        raise UsageError("--evidence container and --graph are two sources of evidence", "name one of them")
     return evidence is not None

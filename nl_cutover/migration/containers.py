@@ -19,7 +19,7 @@ from ..ingress.preflight import Plane
 from ..plane.backup import Backup, backup, known_backup
 from ..plane.engine import Engine, NoEngine
 from ..plane.evidence import Answer, nodes
-from ..plane.locate import Pin, Wanted, inspected, locate, tied
+from ..plane.locate import Pin, Wanted, inspected, locate, raw, tied
 from ..plane.mounts import Home, health_of, volume_trouble
 from ..stores.holders import holders_of
 from ..stores.identity import Located, resolve
@@ -85,8 +85,7 @@ class Container:
         ties = tied(self.engine, self.pin, plane.url, plane.plane_id, plane.data_root)
         if (trouble := not_durable(self.engine, self.pin.home)) is not None:
             raise RefusedError(trouble, "put the graph on a named volume first; nothing was sent")
-        with self.engine.asking(f"the inspection of {self.pin.name}") as api:
-            health = health_of(api.inspect_container(self.pin.id))
+        health = health_of(raw(self.engine, self.pin.id))
         return {
             "engine": msgspec.to_builtins(self.engine.facts),
             "pin": msgspec.to_builtins(self.pin),
@@ -134,16 +133,15 @@ def container_of(
 ) -> Container | NoContainer:
     """The container behind the ingress, or named. Raises CutoverError where one is `required` or named and is not there,
     RefusedError where there are several."""
-    required = required or wanted.named
     if isinstance(engine, NoEngine):
-        if required:
+        if required or (wanted.named and engine.kind != "declined"):
             raise engine.error()
         return NoContainer(engine.reason)
     try:
         pin = locate(engine, wanted)
         pin.running()
     except UnreachableError as error:
-        if required:
+        if required or wanted.named:
             raise
         return NoContainer(error.message)
     return Container(engine, pin, clock)

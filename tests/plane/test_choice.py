@@ -15,7 +15,9 @@ from socketserver import ThreadingUnixStreamServer
 import pytest
 
 from nl_cutover.errors import UnreachableError
+from nl_cutover.migration.containers import NoContainer, container_of
 from nl_cutover.plane.engine import Choice, Engine, NoEngine, choose, connect
+from nl_cutover.plane.locate import Wanted
 
 VERSION = {"Version": "27.0", "ApiVersion": "1.46", "MinAPIVersion": "1.24", "Components": [{"Name": "Engine"}]}
 
@@ -230,3 +232,20 @@ def test_measure_says_what_it_looked_at_and_imports_no_sdk_without_an_engine(pla
         assert any("is not known" in warning for warning in report["warnings"]) is warned
         assert done.stderr.splitlines()[-1] == "[]", "neither docker nor requests was imported"
         assert report["totals"]["archives"] > 0
+
+
+def test_an_engine_that_was_declined_is_not_missed_for_a_container_that_the_settings_name():
+    none = {kind: NoEngine(kind, "why") for kind in ("declined", "denied", "none")}
+    behind, named = Wanted("http://127.0.0.1:9/mc/mcp"), Wanted("http://127.0.0.1:9/mc/mcp", container="mc")
+    for kind in none:
+        assert container_of(none[kind], behind, lambda: 0) == NoContainer("why")
+        with pytest.raises(UnreachableError):
+            container_of(none[kind], behind, lambda: 0, required=True)
+    assert container_of(none["declined"], named, lambda: 0) == NoContainer("why")
+    with pytest.raises(UnreachableError):
+        container_of(none["denied"], named, lambda: 0)
+
+
+def test_two_sources_of_evidence_are_one_too_many(operator):
+    for words in (("--evidence", "container", "--graph", "g.sqlite"), ("--evidence", "file")):
+        assert operator("settle", *words).code == 2
