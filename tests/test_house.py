@@ -45,6 +45,7 @@ def test_imports_run_one_way(copy):
         ("migration/plan.py", "from ..output import json", "output is imported by the command line alone"),
         ("migration/verify.py", "from . import run", "verification owes nothing to the run"),
         ("ingress/session.py", "from ..migration import plan", "imports run one way"),
+        ("ingress/sse.py", "import sqlite3", "the recorder keeps no store"),
     ],
 )
 def test_a_broken_contract_is_seen(copy, file, line, contract):

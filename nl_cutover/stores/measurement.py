@@ -14,7 +14,7 @@ from ..contract.leaves import ACTION_LOGGING, switch
 from ..contract.rows import ACTIONS, TABLES
 from ..errors import UnmeasurableError
 from ..verdicts import Absent, Unmeasurable, Zero
-from . import dotenv, filesystems
+from . import filesystems
 from .checkouts import Candidate, Checkout
 from .control import planted_control
 from .failures import explain, name_of

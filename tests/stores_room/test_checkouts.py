@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nl_cutover.errors import RefusedError, UnmeasurableError
 from nl_cutover.contract.leaves import switch
+from nl_cutover.errors import RefusedError, UnmeasurableError
 from nl_cutover.stores import dotenv
 from nl_cutover.stores.checkouts import Checkout, discover, seat_of
 from nl_cutover.stores.finding import worktrees_of
