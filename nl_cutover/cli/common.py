@@ -65,7 +65,10 @@ AbsentOption = Annotated[
 ClosedOption = Annotated[
     bool, typer.Option("--closed", help="State that store files given as arguments were cleanly closed.")
 ]
-
+ReceiptsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--receipt", help="Read this receipt; repeatable.  [default: those of --custody]", metavar="FILE"),
+]
 UpdatesOption = Annotated[
     str, typer.Option("--updates", help="allow | refuse: whether archives may still count replays.", metavar="HOW")
 ]

@@ -80,17 +80,13 @@ class Archive:
     """The three operations. Safe to share between threads; calls run one at a time.
 
     `aliases`: ids of before the cut to what MC calls the same archives now, as receipts tell
-    (`custody.receipts.aliases`). `connection`: to share one with others.
+    (`custody.receipts.aliases`).
     """
 
     def __init__(
-        self,
-        connect: Callable[[], Session],
-        *,
-        aliases: Mapping[str, str] | None = None,
-        connection: Connection | None = None,
+        self, connect: Callable[[], Session] | Connection, *, aliases: Mapping[str, str] | None = None
     ) -> None:
-        self._connection = connection or Connection(connect)
+        self._connection = connect if isinstance(connect, Connection) else Connection(connect)
         self._aliases = aliases or {}
 
     def save(

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 
+from ..contract.telemetry import Action, admit_arguments
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL
 from ..errors import CutoverError
 from ..ingress.endpoint import Endpoint, token_from_environment
@@ -67,6 +68,11 @@ class Connection:
                 self._failure = outcome
                 self._failures += 1
             return outcome
+
+    def admit(self, batch: list[tuple[str, Action]]) -> Delivery:
+        """Admit (token, action) pairs that fit into one request."""
+        arguments = admit_arguments(batch)
+        return self.call(lambda to: to.admit(arguments, len(batch)))
 
     @property
     def refused_server_requests(self) -> int:

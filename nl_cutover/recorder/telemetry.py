@@ -10,17 +10,15 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
-from ..contract.telemetry import Action, admit_arguments, batches
+from ..contract.telemetry import Action, batches
 from ..contract.wire import BATCH_LIMIT
-from ..ingress.operations import Operations
 from ..ingress.session import Session
-from ..verdicts import Delivered, Delivery, NotSent, Refused
+from ..verdicts import Delivered, NotSent, Refused
 from .aggregate import Aggregate
 from .connection import Connection, after_fork
 from .projection import Snapshot, Tokens, project, snapshot
@@ -188,8 +186,7 @@ class Telemetry:
         self._settle(refused=len(taken) - len(actions))
         for batch in batches(actions):
             count, tries = len(batch), 0
-            admit = partial(_admit, admit_arguments(batch), count)
-            while isinstance(outcome := self._connection.call(admit), NotSent) and outcome.kind in _LATER:
+            while isinstance(outcome := self._connection.admit(batch), NotSent) and outcome.kind in _LATER:
                 if not self._rest(tries):
                     break
                 tries += 1
@@ -219,7 +216,3 @@ class Telemetry:
             self._in_flight -= admitted + refused + failed
             if not self._in_flight and not self._queue:
                 self._idle.notify_all()
-
-
-def _admit(arguments: bytes, count: int, operations: Operations) -> Delivery:
-    return operations.admit(arguments, count)
