@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
+from ..contract.leaves import DIGEST_LOOKBACK_MS
+from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID, RETENTION_MS
 from ..errors import CredentialsError, UsageError
 from ..memory_core.shapes import ShapeName
 from ..verdicts import ExitCode
@@ -42,6 +43,10 @@ def serve(
         list[str] | None, typer.Option(help="A Host that is let in beside localhost; repeatable.")
     ] = None,
     shape: Annotated[ShapeName, typer.Option(help="Answer as the server of that commit does.")] = ShapeName.FINAL,
+    lookback_ms: Annotated[
+        int, typer.Option(envvar=DIGEST_LOOKBACK_MS, help="Telemetry older than this is deleted.", min=1)
+    ] = RETENTION_MS,
+    retention_period_ms: Annotated[int, typer.Option(help="How often that is done.", min=1)] = 3_600_000,
     busy_timeout_ms: Annotated[int, typer.Option(hidden=True)] = 5_000,
 ) -> None:
     """Serve the reference Memory Core at /mc/mcp until SIGTERM or Ctrl-C."""
@@ -59,6 +64,8 @@ def serve(
         allowed_hosts=tuple(allowed_host or ()),
         busy_timeout_ms=busy_timeout_ms,
         shape=shape,
+        lookback_ms=lookback_ms,
+        retention_period_ms=retention_period_ms,
     )
     server.serve(settings, lambda url: say(f"listening on {url}\n"))
 
