@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import typer
 
+from ..verdicts import ExitCode
 from .common import CleartextOption, ConfigOption, ReceiptsOption, TokenOption, UrlOption
 
 app = typer.Typer(help="What a host records with after the cut.", no_args_is_help=True)
@@ -41,4 +43,8 @@ def bridge(
     connect = connector(os.environ, url=settings.url, slot=settings.token_env, cleartext=allow_cleartext)
     connection = Connection(connect)
     archive = Archive(connection, aliases=aliases(bodies(receipt, None, None)) if receipt else {})
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(
+            number, lambda *_: os._exit(ExitCode.INTERRUPTED)
+        )  # a thread reads stdin, and no exception ends it
     serve(Bridge(archive, connection, enabled=logging_enabled(os.environ)))

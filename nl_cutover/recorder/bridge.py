@@ -33,12 +33,11 @@ from .projection import Tokens, project, snapshot
 from .telemetry import random_token
 
 _TEXT: dict[str, Any] = {"type": "string"}
-_TEXT_OR_NULL: dict[str, Any] = {"type": ["string", "null"]}
 _OBJECT: dict[str, Any] = {"type": "object"}
 TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     SAVE: (
         "Archive one committed transaction in Memory Core. Not idempotent.",
-        {"transaction": _OBJECT, "name": _TEXT_OR_NULL, "appSessionId": _TEXT_OR_NULL},
+        {"transaction": _OBJECT, "name": _TEXT, "appSessionId": _TEXT},
     ),
     GET: ("Read one archive, by its id or by its id of before the cut.", {"archiveId": _TEXT}),
     MARK: ("Count one replay of an archive. Not idempotent.", {"archiveId": _TEXT}),
@@ -49,6 +48,7 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 _VERBATIM = "json"
 _ESCAPED = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+_KINDS = {"object": dict, "array": list, "string": str}
 _OPTIONAL = ("name", "appSessionId")
 # An action may have the names of the wire, or those of the host's own log entry.
 _ENTRY_NAMES = {
@@ -84,9 +84,8 @@ class Bridge:
         given = arguments if isinstance(arguments, dict) else {}
         for name, schema in TOOLS[tool][1].items():
             value = given.get(name)
-            kinds = {"object": dict, "array": list, "string": str}
-            if not (value is None and name in _OPTIONAL) and not isinstance(value, kinds[_kind(schema)]):
-                raise ValueError(f"{name} is not {'an' if _kind(schema)[0] in 'oa' else 'a'} {_kind(schema)}")
+            if not (value is None and name in _OPTIONAL) and not isinstance(value, _KINDS[schema["type"]]):
+                raise ValueError(f"{name}: expected {schema['type']}")
         match tool:
             case "save_nl_transaction":
                 return self._save(given["transaction"], given.get("name"), given.get("appSessionId"))
@@ -144,11 +143,6 @@ class Bridge:
         return {"admitted": admitted, "refused": len(rows) - admitted, **({"reason": reason} if reason else {})}
 
 
-def _kind(schema: dict[str, Any]) -> str:
-    kind = schema["type"]
-    return kind if isinstance(kind, str) else str(kind[0])
-
-
 def _action(row: Any) -> Action | verdicts.Refused:
     """An action in the names of the wire, its targets already read out, or in those of the host's own log entry."""
     try:
@@ -185,8 +179,11 @@ async def _serve(bridge: Bridge) -> None:
 
 def _listed(name: str) -> types.Tool:
     description, properties = TOOLS[name]
-    required = [key for key in properties if key not in _OPTIONAL]
-    schema = {"type": "object", "properties": properties, "required": required}
+    schema = {
+        "type": "object",
+        "properties": {k: v | {"type": [v["type"], "null"]} if k in _OPTIONAL else v for k, v in properties.items()},
+        "required": [key for key in properties if key not in _OPTIONAL],
+    }
     return types.Tool(name=name, description=description, input_schema=schema)
 
 

@@ -49,7 +49,7 @@ class Connection:
         # In a forked child the session is its parent's, and the lock may be held by a thread that is not there.
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._failures = 0
+        self._failures = self._refused_before = 0
         self._failure = NotSent("unreachable", "")
 
     def call(self, do: Callable[[Operations], Delivery]) -> Delivery:
@@ -67,6 +67,8 @@ class Connection:
             if isinstance(outcome, NotSent) and outcome.kind not in _OF_THE_CALL:
                 self._failure = outcome
                 self._failures += 1
+                if outcome.kind == "credentials":
+                    self._end()  # the next call takes the token that stands in the slot then
             return outcome
 
     def admit(self, batch: list[tuple[str, Action]]) -> Delivery:
@@ -77,13 +79,18 @@ class Connection:
     @property
     def refused_server_requests(self) -> int:
         """How many requests that the server initiated were refused."""
-        return 0 if self._session is None else self._session.refused_server_requests
+        session = self._session
+        return self._refused_before + (session.refused_server_requests if session is not None else 0)
 
     def close(self) -> None:
         with self._lock:
-            session, self._session = self._session, None
-            if session is not None:
-                session.close()
+            self._end()
+
+    def _end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._refused_before += session.refused_server_requests
+            session.close()
 
 
 def after_fork(method: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ An entry has the names that the recorder's own log had (`session_id`, `sequence_
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -110,13 +111,15 @@ class Tokens:
     def __init__(self, new_token: Callable[[], str], limit: int = SEQUENCES) -> None:
         self._new_token, self._limit = new_token, limit
         self._tokens: dict[bytes, str] = {}
+        self._lock = threading.Lock()
 
     def of(self, sequence: bytes | None) -> str:
         if sequence is None:
             return self._new_token()
-        token = self._tokens.get(sequence)
-        if token is None:
-            if len(self._tokens) >= self._limit:
-                del self._tokens[next(iter(self._tokens))]
-            token = self._tokens[sequence] = self._new_token()
-        return token
+        with self._lock:
+            token = self._tokens.get(sequence)
+            if token is None:
+                if len(self._tokens) >= self._limit:
+                    del self._tokens[next(iter(self._tokens))]
+                token = self._tokens[sequence] = self._new_token()
+            return token

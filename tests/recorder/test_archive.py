@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -205,6 +206,24 @@ def test_a_missing_credential_is_a_reason_and_no_exception():
     assert isinstance(archive.get("a"), Unavailable)
 
 
+def test_a_token_that_was_replaced_is_taken_at_the_next_call(core):
+    environ = {SLOT: "outworn"}
+    archive = Archive(connector(environ, url=core.url))
+    refused = archive.save(TRANSACTION)
+    assert refused.reason.startswith("archive-store-unavailable: 401")
+    assert not refused.outcome_unknown
+    environ[SLOT] = core.token
+    assert isinstance(archive.save(TRANSACTION), Saved)
+
+
+def test_as_deep_as_memory_core_can_be_read(archive):
+    value = []
+    for _ in range(590):
+        value = [value]
+    saved = archive.save({**TRANSACTION, "ops": [value]})
+    assert archive.get(saved.archive_id).ops == [value]
+
+
 def test_archives_are_reachable_while_telemetry_is_off(core):
     connect = connector({SLOT: core.token}, url=core.url)
     telemetry = Telemetry(connect, enabled=False)
@@ -276,12 +295,13 @@ def test_an_address_that_swallows_packets_costs_five_seconds():
 def test_a_failed_connect_is_not_kept(tmp_path):
     with embedded_memory_core(tmp_path, tokens=TOKENS) as core:
         archive = Archive(connector({SLOT: core.token}, url=core.url))
-        core.stop()
+        core.kill()
         assert archive.save(TRANSACTION).reason.startswith("archive-store-unavailable: ")
         assert isinstance(archive.get("a"), Unavailable)
         core.restart()
         saved = archive.save(TRANSACTION)
         assert isinstance(saved, Saved)
+        core.kill()
         core.restart()
         assert isinstance(archive.get(saved.archive_id), Found), "a session that a restart ended is begun anew"
 
@@ -380,3 +400,11 @@ def test_the_session_announces_no_capability():
     server = Watching(answer)
     Archive(lambda: Session(over(server)().endpoint, transport=server)).get("a")
     assert bodies[0]["params"]["capabilities"] == {}
+
+
+def test_the_readme_shows_what_works(core):
+    readme = (Path(__file__).parent.parent.parent / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    shown = block.replace("connector(os.environ)", 'connector(os.environ, url=os.environ["URL"])')
+    assert shown != block
+    assert process(shown + "\nimport json; print(json.dumps(type(saved).__name__))", core) == "Saved"

@@ -179,3 +179,24 @@ def test_without_a_token_it_does_not_start(operator):
     done = subprocess.run(command, env=operator.environ, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (6, "")
     assert "NEO_MCP_REMOTE_TOKEN is not set" in done.stderr
+
+
+@pytest.mark.parametrize(("ending", "code"), [("stdin", 0), ("signal", 130)])
+def test_it_ends_when_the_host_ends_it(core, ending, code):
+    command = [sys.executable, "-m", "nl_cutover", "recorder", "bridge", "--url", core.url]
+    environ = os.environ | {"NEO_MCP_REMOTE_TOKEN": core.token}
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as bridge:
+        first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}
+        bridge.stdin.write(json.dumps(first).encode() + b"\n")
+        bridge.stdin.flush()
+        assert json.loads(bridge.stdout.readline())["id"] == 1
+        if ending == "signal":
+            bridge.terminate()
+            assert bridge.wait(10) == code
+        else:
+            bridge.stdin.close()
+            assert bridge.wait(10) == code
+        assert bridge.stdout.read() == b""
