@@ -35,7 +35,7 @@ def test_what_is_not_data_is_found_wherever_it_stands(value, way, odd):
     nested = [value, odd]
     for step in way:
         nested = [value] * step + [nested] if step else {"a": value, "z": nested}
-    with pytest.raises(NotDataError, match="^ops"):
+    with pytest.raises(NotDataError, match=r"^ops"):
         require_data(nested, "ops")
 
 
