@@ -43,8 +43,6 @@ def bridge(
     connect = connector(os.environ, url=settings.url, slot=settings.token_env, cleartext=allow_cleartext)
     connection = Connection(connect)
     archive = Archive(connection, aliases=aliases(bodies(receipt, None, None)) if receipt else {})
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, lambda *_: os._exit(ExitCode.INTERRUPTED)
-        )  # a thread reads stdin, and no exception ends it
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a thread reads stdin, and no exception ends it
+        signal.signal(number, lambda *_: os._exit(ExitCode.INTERRUPTED))
     serve(Bridge(archive, connection, enabled=logging_enabled(os.environ)))

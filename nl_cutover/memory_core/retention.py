@@ -52,7 +52,8 @@ class Retention:
                 "leave --lookback-ms and --retention-period-ms out, or give them a number above 0",
             )
         self._graph, self._clock, self._lookback_ms, self._limit = graph, clock, lookback_ms, limit
-        self.period_ms = period_ms
+        # A period beyond the look-back would be nearly as if nobody called.
+        self.period_ms = max(min(period_ms, lookback_ms), 1_000)
         self._done = clock()  # when the last pass that did its work ended; at first, the start
         self.last: Pass | None = None
 

@@ -158,6 +158,12 @@ def test_a_pass_that_fails_says_so_and_counts_for_nothing(bench: Bench) -> None:
     assert bench.health()["status"] == "healthy"
 
 
+def test_a_period_is_never_longer_than_the_look_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lookback_ms=60_000, period_ms=10**15)
+    assert bench.retention.period_ms == 60_000
+    bench.graph.close()
+
+
 @pytest.mark.parametrize("times", [{"lookback_ms": 0}, {"lookback_ms": -1}, {"period_ms": 0}])
 def test_a_configuration_that_keeps_nothing_or_calls_nobody_is_refused(tmp_path: Path, times: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="nobody calls"):
