@@ -20,6 +20,8 @@ from .wire import ADMIT, BATCH_LIMIT, BODY_LIMIT, ENVELOPE_BYTES
 
 ADMITTED = ("sequenceId", "sessionId", "timestamp", "tool", "success", "durationMs", "appName", "targets")
 _COMPONENT_TOOL = re.compile("component|instance", re.IGNORECASE | re.ASCII)
+_KEYS = frozenset({"componentId", "component_id"})
+_COMPONENT_KEYS = _KEYS | {"id"}
 _TOKEN_BYTES = len('"sequenceId":"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",')
 _FRAME_BYTES = ENVELOPE_BYTES[ADMIT] + len('{"actions":[]}')
 
@@ -106,7 +108,7 @@ def targets_of(tool: str, parsed: object) -> Targets:
     components: dict[str, None] = {}
     if not isinstance(parsed, dict):
         return [], []
-    identifies = {"componentId", "component_id"} | ({"id"} if _COMPONENT_TOOL.search(tool) else set())
+    identifies = _COMPONENT_KEYS if _COMPONENT_TOOL.search(tool) else _KEYS
     for key, value in parsed.items():
         if key == "className":
             _add(classes, value)
