@@ -26,6 +26,7 @@ from .errors import UnreachableError
 _START_S = 30.0
 _STOP_S = 10.0
 _EPOCH_MS = 1_751_500_000_000  # 2025-07-02
+_CENTURY_MS = 100 * 366 * 24 * 60 * 60 * 1000
 
 _INDICES = (
     "CREATE INDEX idx_nl_action_log_sequence ON nl_action_log(sequence_id)",
@@ -57,7 +58,7 @@ class EmbeddedMemoryCore:
 
     `db` is its graph (`<directory>/sqlite/...`, so the healthcheck's data root is the directory); `tokens` maps names
     to tokens in identity mode and is empty in local-bearer mode; `token` is the only or first token; `shape` says as
-    which server it answers.
+    which server it answers; `lookback_ms` how old telemetry may get there.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class EmbeddedMemoryCore:
         port: int,
         busy_timeout_ms: int,
         shape: str = "final",
+        lookback_ms: int = _CENTURY_MS,
     ) -> None:
         self.directory = directory
         self.db = directory / "sqlite" / "memory-core-graph.sqlite"
@@ -76,6 +78,7 @@ class EmbeddedMemoryCore:
         self.plane_id = plane_id
         self.port = port
         self.shape = shape
+        self.lookback_ms = lookback_ms
         self._busy_timeout_ms = busy_timeout_ms
         lines = [f"{name}={token}" for name, token in self.tokens.items()] or [self.token]
         directory.mkdir(parents=True, exist_ok=True)
@@ -109,7 +112,7 @@ class EmbeddedMemoryCore:
         command = [sys.executable, "-m", "nl_cutover", "mc", "serve", "--port", str(self.port)]
         command += ["--db", str(self.db), "--token-file", str(self._token_file), "--plane-id", self.plane_id]
         command += ["--data-root", str(self.directory), "--busy-timeout-ms", str(self._busy_timeout_ms)]
-        command += ["--shape", self.shape]
+        command += ["--shape", self.shape, "--lookback-ms", str(self.lookback_ms)]
         # The package may run from a checkout that is not installed.
         paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
         # What a host sets for its own Memory Core is not meant for this one.
@@ -144,14 +147,15 @@ def embedded_memory_core(
     port: int = 0,
     busy_timeout_ms: int = 5_000,
     shape: str = "final",
+    lookback_ms: int = _CENTURY_MS,
 ) -> Iterator[EmbeddedMemoryCore]:
     """Run a Memory Core whose graph, token file and log lie in `directory`; it is stopped at the end.
 
     `tokens`: one token (local-bearer mode) or name -> token (identities). `shape`: final, or the commit of an older
-    server: 744201e5, 902ddd4d. Raises UnreachableError when it does not
-    start, which includes the missing extra `nl-cutover[memory-core]`.
+    server: 744201e5, 902ddd4d. `lookback_ms`: its retention; planted actions are of 2025, and by default it keeps them.
+    Raises UnreachableError when it does not start, which includes the missing extra `nl-cutover[memory-core]`.
     """
-    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape)
+    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape, lookback_ms)
     try:
         yield core
     finally:

@@ -46,6 +46,7 @@ def test_imports_run_one_way(copy):
         ("migration/verify.py", "from . import run", "verification owes nothing to the run"),
         ("ingress/session.py", "from ..migration import plan", "imports run one way"),
         ("plane/mounts.py", "from ..stores import holders", "imports run one way"),
+        ("ingress/sse.py", "import sqlite3", "the recorder keeps no store"),
     ],
 )
 def test_a_broken_contract_is_seen(copy, file, line, contract):

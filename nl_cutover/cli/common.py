@@ -96,6 +96,10 @@ ServiceOption = Annotated[
     str | None, typer.Option("--service", help="Its compose service.  [default: mc-server]", metavar="NAME")
 ]
 
+ReceiptsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--receipt", help="Read this receipt; repeatable.  [default: those of --custody]", metavar="FILE"),
+]
 UpdatesOption = Annotated[
     str, typer.Option("--updates", help="allow | refuse: whether archives may still count replays.", metavar="HOW")
 ]

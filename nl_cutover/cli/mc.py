@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
+from ..contract.leaves import DIGEST_LOOKBACK_MS
+from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID, RETENTION_MS
 from ..errors import CredentialsError, UnreachableError, UsageError
 from ..memory_core.shapes import ShapeName
 from ..verdicts import ExitCode
@@ -62,6 +63,10 @@ def serve(
         typer.Option(envvar="NEO_MCP_ALLOWED_HOSTS", help="Hosts that are let in beside localhost; commas, or repeat."),
     ] = None,
     shape: Annotated[ShapeName, typer.Option(help="Answer as the server of that commit does.")] = ShapeName.FINAL,
+    lookback_ms: Annotated[
+        int, typer.Option(envvar=DIGEST_LOOKBACK_MS, help="Telemetry older than this is deleted.", min=1)
+    ] = RETENTION_MS,
+    retention_period_ms: Annotated[int, typer.Option(help="How often that is done.", min=1)] = 3_600_000,
     busy_timeout_ms: Annotated[int, typer.Option(hidden=True)] = 5_000,
     transport: Annotated[Transport, typer.Option(envvar="NEO_TRANSPORT", hidden=True)] = Transport.STREAMABLE_HTTP,
 ) -> None:
@@ -80,6 +85,8 @@ def serve(
         allowed_hosts=tuple(name for given in allowed_host or () for name in given.split(",") if name),
         busy_timeout_ms=busy_timeout_ms,
         shape=shape,
+        lookback_ms=lookback_ms,
+        retention_period_ms=retention_period_ms,
     )
     server.serve(settings, lambda url: say(f"listening on {url}\n"))
 

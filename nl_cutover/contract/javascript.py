@@ -46,7 +46,17 @@ def trim(text: str) -> str:
 
 def encode_string(text: str) -> str:
     """A JSON string as `JSON.stringify` prints it: raw beyond ASCII, lone surrogates escaped."""
-    return _LONE.sub(lambda m: f"\\u{ord(m.group()):04x}", json.dumps(text, ensure_ascii=False))
+    return _escaped(json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    return _LONE.sub(lambda m: f"\\u{ord(m.group()):04x}", text)
+
+
+def encode(value: Any) -> str:
+    """A value as compact JSON text, keys in their order. Raises ValueError for what JSON cannot carry."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _escaped(text)
 
 
 def encode_number(value: float) -> str:

@@ -20,8 +20,12 @@ from .wire import ADMIT, BATCH_LIMIT, BODY_LIMIT, ENVELOPE_BYTES
 
 ADMITTED = ("sequenceId", "sessionId", "timestamp", "tool", "success", "durationMs", "appName", "targets")
 _COMPONENT_TOOL = re.compile("component|instance", re.IGNORECASE | re.ASCII)
+_KEYS = frozenset({"componentId", "component_id"})
+_COMPONENT_KEYS = _KEYS | {"id"}
 _TOKEN_BYTES = len('"sequenceId":"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",')
 _FRAME_BYTES = ENVELOPE_BYTES[ADMIT] + len('{"actions":[]}')
+
+Targets = tuple[list[str], list[str]]  # class names, component ids
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -42,9 +46,13 @@ class Action(msgspec.Struct, frozen=True):
 def project(row: Row) -> Action | Refused:
     """Project one row of `nl_action_log`, or say why MC would not take it. No value appears in a reason."""
     try:
-        action = _project(row)
+        return sendable(_project(row))
     except js.NotFaithful as error:
         return Refused(str(error))
+
+
+def sendable(action: Action) -> Action | Refused:
+    """The action, if a request can carry it."""
     if action.wire_bytes + _FRAME_BYTES > BODY_LIMIT:
         size = action.wire_bytes + _FRAME_BYTES
         return Refused(f"too large: alone it makes a request of {size:,} bytes, the ingress takes {BODY_LIMIT:,}")
@@ -54,28 +62,53 @@ def project(row: Row) -> Action | Refused:
 def _project(row: Row) -> Action:
     if not required_text(row, "id"):
         raise js.NotFaithful("no usable key: id is empty")
-    tool, timestamp = text(row, "tool"), number(row, "timestamp")
-    classes, components = targets(tool or "", text(row, "args"))
-    flag = row["success"]
-    success = "true" if isinstance(flag, int | float) and flag == 1 else "false"
+    tool, sequence = text(row, "tool"), row["sequence_id"]
+    return make_action(
+        bytes(sequence) if isinstance(sequence, Text) and sequence else None,
+        session_id=text(row, "session_id"),
+        timestamp=number(row, "timestamp"),
+        tool=tool,
+        success=row["success"],
+        duration_ms=number(row, "duration_ms"),
+        app_name=text(row, "app_name"),
+        targets=targets(tool or "", text(row, "args")),
+    )
+
+
+def make_action(
+    sequence: bytes | None,
+    *,
+    session_id: str | None,
+    timestamp: float | None,
+    tool: str | None,
+    success: object,
+    duration_ms: float | None,
+    app_name: str | None,
+    targets: Targets,
+) -> Action:
+    """The action of values whose types are right. `success` is 1 or true; anything else is none."""
+    classes, components = targets
     fields = (
-        f'"sessionId":{json_text(text(row, "session_id"))},"timestamp":{json_number(timestamp)},'
-        f'"tool":{json_text(tool)},"success":{success},'
-        f'"durationMs":{json_number(number(row, "duration_ms"))},"appName":{json_text(text(row, "app_name"))},'
+        f'"sessionId":{json_text(session_id)},"timestamp":{json_number(timestamp)},'
+        f'"tool":{json_text(tool)},"success":{"true" if isinstance(success, int | float) and success == 1 else "false"},'
+        f'"durationMs":{json_number(duration_ms)},"appName":{json_text(app_name)},'
         f'"targets":{{"classNames":[{_list(classes)}],"componentIds":[{_list(components)}]}}'
     )
-    sequence = row["sequence_id"]
-    return Action(bytes(sequence) if isinstance(sequence, Text) and sequence else None, timestamp, fields)
+    return Action(sequence, timestamp, fields)
 
 
-def targets(tool: str, args: str | None) -> tuple[list[str], list[str]]:
+def targets(tool: str, args: str | None) -> Targets:
     """Class names and component ids named by a call, in order, each once. Malformed or scalar `args` name nothing."""
+    return targets_of(tool, _parse(args))
+
+
+def targets_of(tool: str, parsed: object) -> Targets:
+    """`targets` of arguments that are already parsed. Nothing of them is kept but the strings."""
     classes: dict[str, None] = {}
     components: dict[str, None] = {}
-    parsed = _parse(args)
     if not isinstance(parsed, dict):
         return [], []
-    identifies = {"componentId", "component_id"} | ({"id"} if _COMPONENT_TOOL.search(tool) else set())
+    identifies = _COMPONENT_KEYS if _COMPONENT_TOOL.search(tool) else _KEYS
     for key, value in parsed.items():
         if key == "className":
             _add(classes, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,20 @@ def write(directory: Path, kind: str, body: dict[str, Any]) -> Link:
             "make room or mend the permissions, then give the same command again: nothing is sent twice",
         ) from None
     return Link(number, kind, path, hashlib.sha256(data).hexdigest())
+
+
+def moved(bodies: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """By old id: what the receipts, oldest first, last say of each archive that had it in some store.
+
+    Two stores may hold different archives under one id; their content digests tell them apart.
+    """
+    latest = {(e["old"], e["content_digest"]): e for body in bodies for e in body.get("id_map", [])}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (old, _), entry in latest.items():
+        found.setdefault(old, []).append(entry)
+    return found
+
+
+def aliases(bodies: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Old id to new, for ids that one archive alone had and that was read back equal: for `recorder.Archive`."""
+    return {old: e[0]["new"] for old, e in moved(bodies).items() if len(e) == 1 and e[0]["confirmed"]}

@@ -42,6 +42,7 @@ class Session:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        open_timeout: float | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.refused_server_requests = 0
@@ -50,12 +51,12 @@ class Session:
         self.clock_offset: float | None = None  # seconds, server's Date minus ours
         self.waited = 0.0  # seconds, for a busy server
         self._monotonic, self._sleep, self._now = monotonic, sleep, now
+        self._open_timeout = open_timeout  # seconds for the handshake; None: as long as a call may take
         self._session_id: str | None = None
         self._given_up: list[str] = []  # sessions of calls whose outcome is unknown; ended with this one
         self._open = False
         # At random, so that an answer which belongs to another session does not pass for ours.
         self._last_id = secrets.randbelow(2**40)
-        timeout = httpx.Timeout(endpoint.call_timeout, connect=endpoint.connect_timeout, pool=endpoint.connect_timeout)
         self._client = httpx.Client(
             headers={
                 "Authorization": f"Bearer {endpoint.token.reveal()}",
@@ -63,7 +64,7 @@ class Session:
                 "Content-Type": "application/json",
                 "User-Agent": f"nl-cutover/{__version__}",
             },
-            timeout=timeout,
+            timeout=endpoint.call_timeout,
             transport=transport,
             proxy=endpoint.proxy,
             trust_env=False,
@@ -99,7 +100,7 @@ class Session:
         self.protocol_version = str(result.get("protocolVersion", ""))
         self.server = result["serverInfo"] if isinstance(result.get("serverInfo"), dict) else {}
         self._open = True
-        self._exchange(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', None)
+        self._exchange(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', None, self._open_timeout)
         return None
 
     def request(self, method: str, params: bytes = b"{}") -> Delivered | Failure:
@@ -176,7 +177,7 @@ class Session:
             f'{{"jsonrpc":"2.0","id":{self._last_id},"method":"initialize","params":{{"protocolVersion":"{version}",'
             f'"capabilities":{{}},"clientInfo":{{"name":"nl-cutover","version":"{__version__}"}}}}}}'
         )
-        return self._exchange(body.encode(), self._last_id)
+        return self._exchange(body.encode(), self._last_id, self._open_timeout)
 
     def _forget(self) -> None:
         self._session_id, self._open = None, False
@@ -210,21 +211,23 @@ class Session:
         headers = {"MCP-Protocol-Version": self.protocol_version} if self._open and self.protocol_version else {}
         return headers | ({"Mcp-Session-Id": self._session_id} if self._session_id else {})
 
-    def _exchange(self, body: bytes, request_id: int | None) -> Delivered | Failure:
-        """POST one message and read the answer to `request_id` (None for a notification)."""
-        answer = self._post(body, request_id)
+    def _exchange(self, body: bytes, request_id: int | None, limit: float | None = None) -> Delivered | Failure:
+        """POST one message and read the answer to `request_id` (None for a notification) within `limit` seconds."""
+        answer = self._post(body, request_id, limit or self.endpoint.call_timeout)
         if isinstance(answer, Delivered):
             return answer
         token = self.endpoint.token.reveal()  # a server may echo what it was sent
         return msgspec.structs.replace(answer, reason=answer.reason.replace(token, "[redacted]"))
 
-    def _post(self, body: bytes, request_id: int | None) -> Delivered | Failure:
+    def _post(self, body: bytes, request_id: int | None, limit: float) -> Delivered | Failure:
         url = httpx.URL(self.endpoint.url)
-        within = self._within(self.endpoint.call_timeout)
+        within = self._within(limit)
+        connect = min(limit, self.endpoint.connect_timeout)
+        timeout = httpx.Timeout(limit, connect=connect, pool=connect)
         try:
             for _ in range(3):
                 with self._client.stream(
-                    "POST", url, content=body, headers=self._headers(), extensions=within
+                    "POST", url, content=body, headers=self._headers(), timeout=timeout, extensions=within
                 ) as response:
                     if response.status_code in (307, 308):
                         target = url.join(response.headers.get("location", ""))

@@ -133,6 +133,31 @@ class Graph:
                 (node_id, merged.get("userId"), text),
             )
 
+    def prune(self, label: str, older_than: float, limit: int) -> int:
+        """Delete at most `limit` nodes whose `timestamp` is a number below `older_than`, oldest first.
+
+        Nodes of a label have ids `<label>:...`. Returns how many were deleted; all of them or, on sqlite3.Error, none.
+        """
+        at = "json_extract(data, '$.properties.timestamp')"
+        with self.lock:
+            found = self._connection.execute(
+                f"SELECT id FROM Nodes WHERE id > ? AND id < ? AND json_extract(data, '$.label') = ? AND {at} < ? "
+                f"AND json_type(data, '$.properties.timestamp') IN ('integer', 'real') ORDER BY {at} LIMIT ?",
+                (f"{label}:", f"{label};", label, older_than, limit),
+            ).fetchall()
+            if not found:
+                return 0
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany("DELETE FROM Nodes WHERE id = ?", found)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error:
+                self._connection.execute("ROLLBACK")
+                raise
+            for (node_id,) in found:
+                self._cache.pop(node_id, None)
+        return len(found)
+
     def _load(self, node_id: str) -> Node | None:
         text = self._cache.get(node_id)
         if text is None:

@@ -15,12 +15,12 @@ from ..contract import javascript, wire
 from .auth import Identity
 from .graph import Graph, Node
 from .jsontext import stringify
+from .retention import TELEMETRY, Retention
 from .shapes import Shape
 from .surface import Tool
 from .validation import ArgumentError, refuse_identity, validate
 
 ARCHIVE = "nl-transaction-archive"
-TELEMETRY = "nl-action-telemetry"
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 
@@ -74,6 +74,7 @@ class Operations:
         *,
         clock: Callable[[], int],
         new_id: Callable[[], str],
+        retention: Retention,
         shape: Shape = Shape(),  # noqa: B008 - immutable
     ) -> None:
         self._graph = graph
@@ -81,6 +82,7 @@ class Operations:
         self._plane = plane
         self._clock = clock
         self._new_id = new_id
+        self._retention = retention
         self._shape = shape
         self._handlers: dict[str, Callable[[Any, Identity], Result]] = {
             wire.SAVE: self._save,
@@ -214,9 +216,10 @@ class Operations:
 
     def _health(self, arguments: Any, caller: Identity) -> Result:
         return {
-            "status": "healthy",
+            "status": "unhealthy" if self._retention.overdue else "healthy",
             "plane": {"id": self._plane.id, "dataRoot": self._plane.data_root},
             "server": {"name": "neo-memory-core", "version": __version__},
+            "retention": self._retention.report(),
         }
 
 

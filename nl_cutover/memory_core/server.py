@@ -22,7 +22,7 @@ from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from .. import __version__
-from ..contract.wire import PLANE_ID
+from ..contract.wire import PLANE_ID, RETENTION_MS
 from ..errors import UsageError
 from .auth import Tokens
 from .fidelity import STATE, Exchange, Fidelity
@@ -31,6 +31,7 @@ from .graph import BUSY_TIMEOUT_MS, open_graph
 from .jsontext import stringify
 from .operations import Operations, Plane
 from .responses import KEEP_ALIVE_S
+from .retention import PERIOD_MS, Retention, keep
 from .shapes import ShapeName, load_shape
 from .surface import derive_tools, load_document
 
@@ -58,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True):
     allowed_hosts: tuple[str, ...] = ()
     busy_timeout_ms: int = BUSY_TIMEOUT_MS
     shape: ShapeName = ShapeName.FINAL
+    lookback_ms: int = RETENTION_MS
+    retention_period_ms: int = PERIOD_MS
     clock: Callable[[], int] = system_clock
     new_id: Callable[[], str] = random_id
 
@@ -81,10 +84,25 @@ def serve(settings: Settings, on_listening: Callable[[str], None]) -> None:
             shape = load_shape(settings.shape)
             tools = derive_tools(shape.surface(load_document()))
             plane = Plane(settings.plane_id, settings.data_root)
-            operations = Operations(graph, tools, plane, clock=settings.clock, new_id=settings.new_id, shape=shape)
+            retention = Retention(
+                graph,
+                clock=settings.clock,
+                lookback_ms=settings.lookback_ms,
+                period_ms=settings.retention_period_ms,
+            )
+            operations = Operations(
+                graph,
+                tools,
+                plane,
+                clock=settings.clock,
+                new_id=settings.new_id,
+                retention=retention,
+                shape=shape,
+            )
             asyncio.run(
                 _serve(
                     operations,
+                    retention,
                     [tool.listed() for tool in tools.values()],
                     settings,
                     listener,
@@ -111,6 +129,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 async def _serve(
     operations: Operations,
+    retention: Retention,
     listed: list[dict[str, Any]],
     settings: Settings,
     listener: socket.socket,
@@ -131,7 +150,9 @@ async def _serve(
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
         async with manager.run():
+            pruning = asyncio.create_task(keep(retention, worker))
             await _Listener(config, on_listening).serve(sockets=[listener])
+            pruning.cancel()
 
 
 class _Listener(uvicorn.Server):

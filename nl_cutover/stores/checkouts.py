@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..contract.leaves import ACTION_LOGGING, switch
 from ..errors import RefusedError, UnmeasurableError
 from ..verdicts import Absent, Unmeasurable
 from . import dotenv
@@ -26,7 +27,6 @@ OLDER = Path("neo-sqlite/memory-core.sqlite")
 PER_USER = Path(DATA) / "memory-core.sqlite"
 STORE_PATH = "NEO_MEMORY_DB_PATH"
 PLANE_ROOT = "NEO_PLANE_DATA_ROOT"
-LOGGING = "NEO_NL_ACTION_LOGGING"
 USER_SEAT = "(user)"
 
 _UNTELLING = frozenset({"neo", "neomjs", "sqlite", "neo-sqlite", "worktrees", ".claude", DATA, "src", "git", "github"})
@@ -140,7 +140,7 @@ def _checkout(path: Path, environ: Mapping[str, str], closed: bool, seen: set[Id
     if isinstance(leaves, Unmeasurable):
         return Checkout(seat, path, _candidates(path, {}, environ), leaves)
     candidates = _candidates(path, leaves, environ)
-    return Checkout(seat, path, candidates, action_logging=dotenv.switch(leaves.get(LOGGING)))
+    return Checkout(seat, path, candidates, action_logging=switch(leaves.get(ACTION_LOGGING)))
 
 
 def _candidates(path: Path, leaves: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Candidate, ...]:

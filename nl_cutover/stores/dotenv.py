@@ -15,8 +15,6 @@ _LINE = re.compile(
     r"""('(?:\\'|[^'])*'|"(?:\\"|[^"])*"|`(?:\\`|[^`])*`|[^#\n]*)[^\S\n]*(?:\#.*)?$""",
     re.MULTILINE,
 )
-_OFF = frozenset({"0", "false", "off", "no"})
-_ON = frozenset({"1", "true", "on", "yes"})
 
 
 def parse(text: str) -> dict[str, str]:
@@ -45,9 +43,3 @@ def read(path: Path) -> dict[str, str] | Unmeasurable:
             f"{shown(path)} cannot be read ({error.strerror}), so it is not known which store its recorder writes",
             "run as the owner of that checkout",
         )
-
-
-def switch(value: str | None) -> bool | None:
-    """A boolean leaf: True and False when it is said outright, None when it is unset or anything else."""
-    word = (value or "").strip().lower()
-    return False if word in _OFF else True if word in _ON else None

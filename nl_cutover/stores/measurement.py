@@ -10,11 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from ..contract.leaves import ACTION_LOGGING, switch
 from ..contract.rows import ACTIONS, TABLES
 from ..errors import UnmeasurableError
 from ..verdicts import Absent, Unmeasurable, Zero
-from . import dotenv, filesystems
-from .checkouts import LOGGING, Candidate, Checkout
+from . import filesystems
+from .checkouts import Candidate, Checkout
 from .control import planted_control
 from .failures import explain, name_of
 from .filesystems import Filesystem, Kind
@@ -257,10 +258,10 @@ def _zero(name: str, way: _Reached, seal: SealState, environ: Mapping[str, str],
     if name in seal.sealed:
         return Zero.SEALED, "triggers in the store refuse every insert"
     leaves = [checkout.action_logging for checkout in way.checkouts]
-    general = dotenv.switch(environ.get(LOGGING))
+    general = switch(environ.get(ACTION_LOGGING))
     told = [general if leaf is None else leaf for leaf in leaves]
     if name == ACTIONS and told and all(leaf is False for leaf in told) and general is not True:
-        return Zero.GATED, f"{LOGGING} is off in every checkout that reaches the store; a writer may turn it on"
+        return Zero.GATED, f"{ACTION_LOGGING} is off in every checkout that reaches the store; a writer may turn it on"
     return Zero.LIVE, f"a writer can fire at any time: {holders.sentence()}"
 
 

@@ -68,3 +68,19 @@ def test_what_is_written_is_read(tmp_path_factory, body):
     link = receipts.write(custody, "verify", {"outcome": body})
     assert receipts.read(link.path)[1]["outcome"] == body
     assert json.loads(link.path.read_text())["outcome"] == body
+
+
+def entry(old, new, content="c1", confirmed=True):
+    return {"old": old, "new": new, "content_digest": content, "confirmed": confirmed}
+
+
+def test_the_newest_receipt_has_the_last_word_on_an_archive():
+    bodies = [{"id_map": [entry("a", "1", confirmed=False), entry("b", "2")]}, {}, {"id_map": [entry("a", "3")]}]
+    assert receipts.moved(bodies) == {"a": [entry("a", "3")], "b": [entry("b", "2")]}
+    assert receipts.aliases(bodies) == {"a": "3", "b": "2"}
+
+
+def test_an_id_that_two_archives_had_or_that_was_not_read_back_is_no_alias():
+    bodies = [{"id_map": [entry("twice", "1"), entry("twice", "2", "c2"), entry("unread", "3", confirmed=False)]}]
+    assert len(receipts.moved(bodies)["twice"]) == 2
+    assert receipts.aliases(bodies) == {}

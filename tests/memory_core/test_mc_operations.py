@@ -16,6 +16,7 @@ from nl_cutover.memory_core.auth import Identity
 from nl_cutover.memory_core.graph import open_graph
 from nl_cutover.memory_core.jsontext import parse
 from nl_cutover.memory_core.operations import Operations, Plane
+from nl_cutover.memory_core.retention import Retention
 from nl_cutover.memory_core.surface import derive_tools, load_document
 from nl_cutover.testing import FixedClock
 
@@ -29,7 +30,10 @@ class Bench:
         ids = (f"00000000-0000-4000-8000-{number:012}" for number in count(1))
         tools = derive_tools(load_document())
         plane = Plane("a-plane", "/app/.neo-ai-data")
-        self.operations = Operations(self.graph, tools, plane, clock=self.clock, new_id=lambda: next(ids))
+        self.retention = Retention(self.graph, clock=self.clock)
+        self.operations = Operations(
+            self.graph, tools, plane, clock=self.clock, new_id=lambda: next(ids), retention=self.retention
+        )
 
     def call(self, tool: str, arguments: Any, caller: Identity = NOBODY) -> Any:
         answer = self.operations.call(tool, arguments, caller)

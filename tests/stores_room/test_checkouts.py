@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nl_cutover.contract.leaves import switch
 from nl_cutover.errors import RefusedError, UnmeasurableError
 from nl_cutover.stores import dotenv
 from nl_cutover.stores.checkouts import Checkout, discover, seat_of
@@ -276,7 +277,7 @@ def test_dotenv(text: str, value: str | None) -> None:
     ],
 )
 def test_switches(value: str | None, told: bool | None) -> None:
-    assert dotenv.switch(value) is told
+    assert switch(value) is told
 
 
 def test_a_store_named_in_env_that_is_not_there_is_latent_whatever_else_is_reached(tmp_path):
