@@ -66,6 +66,9 @@ ClosedOption = Annotated[
     bool, typer.Option("--closed", help="State that store files given as arguments were cleanly closed.")
 ]
 
+ReceiptOption = Annotated[
+    bool, typer.Option("--receipt", help="Leave a receipt in the custody directory; without it nothing is written.")
+]
 UpdatesOption = Annotated[
     str, typer.Option("--updates", help="allow | refuse: whether archives may still count replays.", metavar="HOW")
 ]
@@ -117,7 +120,7 @@ def say(text: str) -> None:
     """Write to stdout; that it is closed, full or another character set changes no exit code."""
     if sys.stdout is None:
         return
-    encoding = "utf-8" if text.startswith("{") else sys.stdout.encoding or "utf-8"  # JSON is UTF-8 whatever the locale
+    encoding = "utf-8" if text.startswith(("{", "<!")) else sys.stdout.encoding or "utf-8"  # whatever the locale
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))

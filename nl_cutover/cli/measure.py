@@ -11,6 +11,7 @@ from .common import (
     ExpectOption,
     Format,
     FormatOption,
+    ReceiptOption,
     Roots,
     finish,
 )
@@ -22,6 +23,7 @@ def measure(
     expect_checkouts: ExpectOption = None,
     allow_absent: AbsentOption = False,
     closed: ClosedOption = False,
+    receipt: ReceiptOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -37,4 +39,8 @@ def measure(
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody)
     report = measured(settings, expect=expect_checkouts, closed=closed, ledger=True)
     result = summarize(report, host=socket.gethostname(), allow_absent=allow_absent)
+    if receipt:
+        from ..papers.taking import measure_receipt
+
+        result = measure_receipt(settings.custody, report, result)
     finish(result, measure_document(result), format)

@@ -16,6 +16,7 @@ from .common import (
     Format,
     FormatOption,
     OwnerOption,
+    ReceiptOption,
     Roots,
     finish,
 )
@@ -52,6 +53,7 @@ def plan(
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.", metavar="FILE")] = None,
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
+    receipt: ReceiptOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -61,7 +63,7 @@ def plan(
     from ..migration.preparing import source_of
     from ..output.json import as_json
     from ..output.views import plan_document
-    from .measuring import measured, now_ms
+    from .measuring import measured, now_iso, now_ms
     from .settings import load
 
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner)
@@ -69,6 +71,10 @@ def plan(
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with source_of(report) as source:
         made = build_plan(source, policy, now_ms=now_ms())
+    if receipt:
+        from ..papers.taking import plan_receipt
+
+        made = plan_receipt(settings.custody, report, made, now_iso())
     if out is not None:
         from ..errors import UsageError
 

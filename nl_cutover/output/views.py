@@ -25,7 +25,7 @@ class _Ends(Protocol):
     def exit_code(self) -> int: ...
 
 
-def _document(
+def document(
     title: str,
     report: _Ends,
     facts: Sequence[tuple[str, str]],
@@ -87,8 +87,9 @@ def measure_document(report: MeasureReport) -> Document:
         ("unmeasurable", str(totals.unmeasurable)),
         *([("zeros", "; ".join(zeros))] if zeros else []),
         ("control", "planted rows came back" if report.control.ok else report.control.reason),
+        *([("receipt", report.receipt)] if report.receipt else []),
     ]
-    return _document(
+    return document(
         "measure",
         report,
         facts,
@@ -116,6 +117,7 @@ def plan_document(plan: Plan) -> Document:
         ("archives", f"{plan.archives_to_send} of {plan.archives} to send, {plan.duplicates} twice on the host"),
         ("replays", f"{plan.marks} carried as {plan.replays}"),
         ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {plan.actions} actions to send"),
+        *([("receipt", plan.receipt)] if plan.receipt else []),
     ]
     refused = [[row.key, row.table, row.store, row.reason] for row in plan.refused[:_SHOWN]]
     more = [f"{len(plan.refused) - _SHOWN} more refused rows"] if len(plan.refused) > _SHOWN else []
@@ -127,7 +129,7 @@ def plan_document(plan: Plan) -> Document:
             "run exactly it: nl-cutover migrate CHECKOUT... --plan plan.json",
         ]
     )
-    return _document(
+    return document(
         "plan",
         plan,
         facts,
@@ -164,7 +166,7 @@ def run_document(report: RunReport) -> Document:
     if report.custodians and report.custodians != [report.owner]:
         notes.append(f"the token's identity owns the archives: {', '.join(report.custodians)}, not {report.owner}")
     notes += [f"{len(report.odd) - _SHOWN} more such rows"] if len(report.odd) > _SHOWN else []
-    return _document(
+    return document(
         "run",
         report,
         facts,
@@ -178,7 +180,7 @@ def settle_document(report: SettleReport) -> Document:
     facts = [("run", report.run), ("at", report.at), ("left", str(report.left)), ("receipt", report.receipt or "-")]
     rows = [[d.key, d.what, d.decision, d.by, d.detail] for d in report.decisions[:_SHOWN]]
     decisions = Table("decisions", ["row", "what", "decision", "by", "detail"], rows)
-    return _document("settle", report, facts, [decisions], (), report.next_steps)
+    return document("settle", report, facts, [decisions], (), report.next_steps)
 
 
 def verify_document(report: VerifyReport) -> Document:
@@ -193,7 +195,7 @@ def verify_document(report: VerifyReport) -> Document:
     ]
     rows = [[d.old, d.new or "-", d.what] for d in report.differences[:_SHOWN]]
     differences = Table("differences", ["old id", "new id", "what"], rows)
-    return _document("verify", report, facts, [differences], (), report.next_steps)
+    return document("verify", report, facts, [differences], (), report.next_steps)
 
 
 def cut_document(report: CutReport) -> Document:
@@ -204,12 +206,12 @@ def cut_document(report: CutReport) -> Document:
         ("command exit", "-" if report.command is None else str(report.command.exit_code)),
         ("receipt", report.receipt or "-"),
     ]
-    return _document("cut", report, facts, [_sealed(report.stores)], report.reasons, report.next_steps)
+    return document("cut", report, facts, [_sealed(report.stores)], report.reasons, report.next_steps)
 
 
 def seal_document(report: SealReport) -> Document:
     facts = [("at", report.at), ("host", report.host)]
-    return _document(
+    return document(
         "seal" if report.verdict == "sealed" else "unseal",
         report,
         facts,

@@ -34,6 +34,7 @@ class MeasureReport(msgspec.Struct, frozen=True, kw_only=True):
     sqlite_version: str
     warnings: tuple[str, ...]
     next_steps: list[str]
+    receipt: str | None = None
 
 
 def summarize(report: Report, *, host: str, allow_absent: bool = False) -> MeasureReport:
