@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, assert_never
 
+import msgspec
 import typer
 
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
@@ -25,6 +26,16 @@ class Format(StrEnum):
     TABLE = "table"
     MARKDOWN = "markdown"
     JSON = "json"
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """`nl-cutover/error/1`: what `--format json` prints where there is no result."""
+
+    schema: str = "nl-cutover/error/1"
+    verdict: str
+    exit_code: int
+    error: str
+    next_steps: list[str]
 
 
 Checkouts = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bo
     """Discover the settings' checkouts and measure their stores; with `ledger`, against the custody's ledger."""
     from ..custody.directory import exists
     from ..errors import UsageError
+    from ..output.progress import Heartbeat
     from ..stores.checkouts import discover
     from ..stores.measurement import measure
 
@@ -45,12 +47,14 @@ def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bo
     )
     seats = {path.absolute(): seat for path, seat in settings.checkouts if seat is not None}
     named = [msgspec.structs.replace(c, seat=seats.get(c.path, c.seat)) for c in checkouts]
-    if not ledger or not exists(settings.custody):
-        return measure(named, clock=utc_now, environ=os.environ)
-    from ..custody.reading import LedgerReader
+    with Heartbeat(sys.stderr) as beat:
+        beat.stage("measure", 0)
+        if not ledger or not exists(settings.custody):
+            return measure(named, clock=utc_now, environ=os.environ)
+        from ..custody.reading import LedgerReader
 
-    with LedgerReader(settings.custody) as reader:
-        return measure(named, clock=utc_now, environ=os.environ, accounts=reader.accounts)
+        with LedgerReader(settings.custody) as reader:
+            return measure(named, clock=utc_now, environ=os.environ, accounts=reader.accounts)
 
 
 def utc_now() -> datetime:

@@ -80,6 +80,7 @@ def migrate(
     identities = {} if settings.owner is not None else identity_sessions(settings, target)
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with progress() as watched:
+        watched.stage("plan", 0)
         result = run_migration(
             report,
             policy,

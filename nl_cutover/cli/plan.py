@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,7 @@ def plan(
     from ..migration.plan import build_plan
     from ..migration.preparing import source_of
     from ..output.json import as_json
+    from ..output.progress import Heartbeat
     from ..output.views import plan_document
     from .measuring import measured, now_iso, now_ms
     from .settings import load
@@ -69,7 +71,8 @@ def plan(
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner)
     policy = policy_of(telemetry, replays, life_gap, settings)
     report = measured(settings, expect=expect_checkouts, closed=closed)
-    with source_of(report) as source:
+    with Heartbeat(sys.stderr) as beat, source_of(report) as source:
+        beat.stage("plan", 0)
         made = build_plan(source, policy, now_ms=now_ms())
     if receipt:
         from ..papers.taking import plan_receipt

@@ -113,8 +113,11 @@ def _outcomes(story: Story) -> str:
         (t.discarded, "actions discarded by the operator's word"),
         (t.excluded, "actions left on the host by the operator's word"),
     ]
-    told = [("" if count else "zero", [("n", count), ("", words)]) for count, words in rows]
-    return _table(["rows", f"of {a.rows} archives and {t.rows} actions"], told)
+    told = [("", [("n", count), ("", words)]) for count, words in rows if count]
+    none = "; ".join(words for count, words in rows if not count)
+    return (
+        f"{_table(['rows', f'of {a.rows} archives and {t.rows} actions'], told)}<p class=faint>0 of: {_text(none)}.</p>"
+    )
 
 
 def _differences(story: Story) -> str:

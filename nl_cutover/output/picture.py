@@ -6,6 +6,7 @@ from html import escape
 
 import msgspec
 
+from ..contract.rows import ACTIONS, ARCHIVES
 from ..papers.story import Story
 from .documents import shorten, visible
 
@@ -32,8 +33,10 @@ def shelves(story: Story) -> list[Shelf]:
     made = []
     for store in story.measured.stores:
         seats = [Seat(c.seat, c.state) for c in story.measured.checkouts if c.store == store.id]
-        rows = {t.name: f"{t.rows}" if t.state == "measured" else t.state for t in store.tables}
-        lines = [f"{count} in {name.removeprefix('nl_')}" for name, count in rows.items()]
+        rows = {t.name: str(t.rows) if t.state == "measured" else t.state for t in store.tables}
+        lines = [
+            f"{rows[name]} {word}" for name, word in ((ARCHIVES, "archives"), (ACTIONS, "actions")) if name in rows
+        ]
         made.append(Shelf(store.id, store.path, [*lines, "sealed" if store.seal.complete else "not sealed"], seats))
     stray = [Seat(c.seat, c.state) for c in story.measured.checkouts if c.store is None]
     return [*made, *([Shelf(None, "", [], stray)] if stray else [])]
@@ -84,8 +87,8 @@ def _label(text: str, width: int) -> str:
 
 # SVG -----------------------------------------------------------------------------------------------------------------
 
-_WIDTH, _LINE, _PAD = 360, 15, 8
-_LEFT, _RIGHT, _RAIL = 128, 176, 348  # right edge of the checkouts, left edge of the stores, the way to the plane
+_WIDTH, _LINE, _PAD, _STORE = 360, 15, 8, 174
+_LEFT, _RIGHT, _RAIL = 126, 166, 350  # right edge of the checkouts, left edge of the stores, the way to the plane
 
 
 def as_svg(story: Story) -> str:
@@ -94,15 +97,13 @@ def as_svg(story: Story) -> str:
     y = 4
     docks: list[int] = []
     for shelf in shelves(story):
-        lines = [] if shelf.id is None else [shorten(f"store {shelf.id}", 22), *shelf.lines]
+        lines = [] if shelf.id is None else [_narrow(f"store {shelf.id}", 19), *shelf.lines]
         height = max(len(lines) * _LINE + 2 * _PAD, len(shelf.seats) * 26 - 4, 22)
         middle = y + height // 2
         for at, seat in enumerate(shelf.seats):
             top = y + at * 26 + max(0, (height - len(shelf.seats) * 26 + 4) // 2)
             kind = "box" if seat.state == "measured" else "box bad"
-            parts.append(
-                _box(4, top, _LEFT - 4, 22, kind, [shorten(visible(seat.name), 16)], f"{seat.name}: {seat.state}")
-            )
+            parts.append(_box(4, top, _LEFT - 4, 22, kind, [_narrow(seat.name, 13)], f"{seat.name}: {seat.state}"))
             if shelf.id is not None:
                 parts.append(
                     f'<path class="edge" marker-end="url(#tip)" '
@@ -115,7 +116,7 @@ def as_svg(story: Story) -> str:
                 _box(
                     _RIGHT,
                     middle - (len(lines) * _LINE + 2 * _PAD) // 2,
-                    158,
+                    _STORE,
                     len(lines) * _LINE + 2 * _PAD,
                     "box store",
                     lines,
@@ -124,9 +125,9 @@ def as_svg(story: Story) -> str:
             )
             docks.append(middle)
         y += height + 14
-    told = [shorten(line, 44) for line in plane_lines(story)]
+    told = [_narrow(line, 42) for line in plane_lines(story)]
     if docks:
-        rail = f"M{_RAIL} {docks[0]} V{y + 6}" + "".join(f" M{_RIGHT + 158} {dock} H{_RAIL}" for dock in docks)
+        rail = f"M{_RAIL} {docks[0]} V{y + 6}" + "".join(f" M{_RIGHT + _STORE} {dock} H{_RAIL}" for dock in docks)
         parts.append(
             f'<path class="edge" d="{rail}"/><path class="edge" marker-end="url(#tip)" d="M{_RAIL} {y} V{y + 8}"/>'
         )
@@ -148,6 +149,11 @@ def as_svg(story: Story) -> str:
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>' + "".join(parts) + "</svg>"
     )
+
+
+def _narrow(text: str, width: int) -> str:
+    """A name in so many columns of a monospaced font; letters that may be wide count twice."""
+    return shorten(visible(text), width if text.isascii() else width // 2)
 
 
 def _box(x: int, y: int, width: int, height: int, kind: str, lines: list[str], title: str) -> str:

@@ -52,7 +52,7 @@ class MeasuredTable(msgspec.Struct, frozen=True):
     state: State
     rows: Rows | None
     zero: Literal["sealed", "gated", "live"] | None
-    unaccounted: Rows | None = None
+    unaccounted: Rows | None
 
 
 class MeasuredStore(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class MeasuredStore(msgspec.Struct, frozen=True):
     aliases: list[str]
     open_mode: str | None
     tables: list[MeasuredTable]
-    seal: SealState = SealState()
+    seal: SealState
 
 
 class MeasuredFacts(msgspec.Struct, frozen=True):
