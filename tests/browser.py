@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -125,18 +126,25 @@ class Browser:
         return json.loads(message)
 
 
+def _high(descriptor: int) -> int:
+    """The same pipe under a number that is neither 3 nor 4."""
+    copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(descriptor)
+    return copy
+
+
 @contextmanager
 def chromium(profile: Path) -> Iterator[Browser]:
     """A browser with an empty profile, or a skip with the reason (a failure in CI)."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         pytest.skip("Chromium is not installed")
-    theirs, to = os.pipe()
-    back, their_end = os.pipe()
+    theirs, to = map(_high, os.pipe())
+    back, their_end = map(_high, os.pipe())
     flags = "--headless --no-sandbox --disable-gpu --hide-scrollbars --no-first-run --remote-debugging-pipe"
     line = f'exec "$0" {flags} --user-data-dir="$1" about:blank 3<&{theirs} 4>&{their_end}'
     child = subprocess.Popen(
-        ["sh", "-c", line, found, str(profile)],
+        ["bash", "-c", line, found, str(profile)],
         pass_fds=(theirs, their_end),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -83,7 +83,7 @@ def _list(sentences: Iterable[str], nothing: str) -> str:
 
 def _checkouts(story: Story) -> str:
     rows = [
-        ("", [("", c.seat), ("", c.state), ("id", c.store or "-"), ("id", c.path)]) for c in story.measured.checkouts
+        ("", [("any", c.seat), ("", c.state), ("id", c.store or "-"), ("id", c.path)]) for c in story.measured.checkouts
     ]
     stores = [("", [("id", s.id), ("id", s.path)]) for s in story.measured.stores]
     return (
@@ -115,21 +115,20 @@ def _outcomes(story: Story) -> str:
     ]
     told = [("", [("n", count), ("", words)]) for count, words in rows if count]
     none = "; ".join(words for count, words in rows if not count)
-    return (
-        f"{_table(['rows', f'of {a.rows} archives and {t.rows} actions'], told)}<p class=faint>0 of: {_text(none)}.</p>"
-    )
+    table = _table(["rows", f"of {a.rows} archives and {t.rows} actions"], told)
+    return f'{table}<p class="faint">None of these: {_text(none)}.</p>'
 
 
 def _differences(story: Story) -> str:
-    rows = [("", [("id", d.old), ("id", d.new or "-"), ("", d.what)]) for d in story.differences]
-    rows += [("", [("id", o.key), ("", o.kind), ("", f"{o.state}: {o.reason}")]) for o in story.odd]
+    rows = [("", [("id", d.old), ("id", d.new or "-"), ("any", d.what)]) for d in story.differences]
+    rows += [("", [("id", o.key), ("", o.kind), ("any", f"{o.state}: {o.reason}")]) for o in story.odd]
     if not rows:
         return '<p class="faint">None: every row is where it belongs.</p>'
     return _table(["old id", "new id, or what it is", "what"], rows)
 
 
 def _decisions(story: Story) -> str:
-    rows = [("", [("id", s.key), ("", s.what), ("", s.decision), ("", f"{s.by} {s.detail}")]) for s in story.settled]
+    rows = [("", [("id", s.key), ("", s.what), ("", s.decision), ("any", f"{s.by} {s.detail}")]) for s in story.settled]
     return _table(["row", "what", "decision", "by"], rows)
 
 

@@ -11,6 +11,7 @@ from ..papers.story import Story
 from .documents import shorten, visible
 
 _SHOWN = 12  # boxes of a kind in the Mermaid picture; the page shows all
+_LABEL = 56  # characters of a label as Mermaid reads it, so that its line stays under 80
 _FREE = frozenset(" ._/@:,-()")
 
 
@@ -81,8 +82,12 @@ def as_mermaid(story: Story) -> str:
 
 def _label(text: str, width: int) -> str:
     """Text inside a quoted label: all that could end it or mean something to Mermaid is a character code."""
-    shown = shorten(visible(text), width)
-    return "".join(c if c in _FREE or (c.isascii() and c.isalnum()) else f"#{ord(c)};" for c in shown)
+    while True:
+        shown = shorten(visible(text), width)
+        label = "".join(c if c in _FREE or c.isalnum() else f"#{ord(c)};" for c in shown)
+        if len(label) <= _LABEL:
+            return label
+        width -= 1
 
 
 # SVG -----------------------------------------------------------------------------------------------------------------
