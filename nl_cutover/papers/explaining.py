@@ -33,7 +33,7 @@ def explain(report: RunReport, chain: Sequence[Kinds]) -> Explanation:
     newest = deciding(chain)
     code, why, step = _reason(report, newest)
     verdict = (
-        "landed" if _landed(newest) and code is ExitCode.PROVED else "ready" if code is ExitCode.PROVED else "blocked"
+        "landed" if _landed(newest) and code == ExitCode.PROVED else "ready" if code == ExitCode.PROVED else "blocked"
     )
     return Explanation(
         run=report.run, verdict=verdict, exit_code=int(code), at=report.at, why=why, next_steps=[step] if step else []
@@ -57,7 +57,7 @@ def _landed(receipt: Kinds | None) -> bool:
 
 
 def _blocks(receipt: Kinds | None) -> bool:
-    return isinstance(receipt, MeasureReceipt | VerifyReceipt) and receipt.outcome.exit_code is not ExitCode.PROVED
+    return isinstance(receipt, MeasureReceipt | VerifyReceipt) and receipt.outcome.exit_code != ExitCode.PROVED
 
 
 def _reason(report: RunReport, newest: Kinds | None) -> tuple[ExitCode, str, str]:
@@ -70,7 +70,7 @@ def _reason(report: RunReport, newest: Kinds | None) -> tuple[ExitCode, str, str
     if isinstance(newest, CutReceipt) and _landed(newest):
         return _after_landing(newest)
     code = ExitCode(report.exit_code)
-    if code is not ExitCode.PROVED:
+    if code != ExitCode.PROVED:
         return code, *_unfinished(report)
     if isinstance(newest, CutReceipt):
         why = next(iter(newest.outcome.reasons), "it did not say why")
@@ -86,7 +86,7 @@ def _reason(report: RunReport, newest: Kinds | None) -> tuple[ExitCode, str, str
         return newest.outcome.exit_code, *_unverified(newest)
     if isinstance(newest, MeasureReceipt) and newest.outcome.exit_code != ExitCode.PROVED:
         own, open_rows = newest.outcome.exit_code, newest.outcome.totals.unaccounted
-        if own is ExitCode.REFUSED and open_rows:
+        if own == ExitCode.REFUSED and open_rows:
             return own, f"{_rows(open_rows)} on the host came after this run and nobody has carried them", _AGAIN
         return own, "the host could not be measured, so nobody knows whether rows are left there", _MEASURE
     why = "nothing blocks it: every row that this run knows is where it belongs"
@@ -97,7 +97,7 @@ def _reason(report: RunReport, newest: Kinds | None) -> tuple[ExitCode, str, str
 
 def _after_landing(cut: CutReceipt) -> tuple[ExitCode, str, str]:
     code = cut.outcome.exit_code
-    if code is ExitCode.PROVED:
+    if code == ExitCode.PROVED:
         return code, f"it landed at {cut.at}: every row is accounted for and every store is sealed", "nl-cutover report"
     why = next(iter(cut.outcome.reasons), "it did not say why")
     return code, f"it landed at {cut.at}, but that nothing slipped in is not proved: {why}", _MEASURE
