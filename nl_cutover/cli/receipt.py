@@ -58,7 +58,7 @@ def show(
         ("chain", "every receipt follows the one before it"),
         ("sha256", link.sha256),
         ("path", str(link.path)),
-        ("says", f"{outcome.get('verdict')} (exit {outcome.get('exit_code')})"),
+        ("says", f"{outcome['verdict']} (exit {outcome['exit_code']})" if outcome else "the landing begins"),
     ]
     rows = [[entry["old"], entry["new"], entry["digest"][:16]] for entry in body.get("id_map", [])]
     document = Document(

@@ -85,14 +85,15 @@ def _run_of(run: str | None, custody: Path | None, config: Path | None) -> tuple
     from ..papers.verifying import Paper
     from .settings import load
 
-    where = Path(run) if run is not None and Path(run).is_dir() else load(config=config, custody=custody).custody
+    folder = Path(run) if run is not None and Path(run).is_dir() else None
+    where = folder or load(config=config, custody=custody).custody
     paper = Paper([link.path for link in chain(where)])
     for path, problems in paper.problems.items():
         for problem in problems:
             raise CustodyError(f"receipt {path}: {problem}", "see all of it: nl-cutover receipt verify FILE...")
     found = list(paper.chains[0]) if paper.chains else []
     ids = {one.receipt.run for one in found if one.receipt.run is not None}
-    if run is not None and not Path(run).is_dir() and run not in ids:
+    if run is not None and folder is None and run not in ids:
         raise UsageError(
             f"custody {where} holds {', '.join(sorted(ids)) or 'no run'}, not {run}",
             "name its --custody, or the folder",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 import msgspec
 
@@ -127,7 +128,7 @@ def _unfinished(report: RunReport) -> tuple[str, str]:
     if a.refused or t.refused:
         row = _first(report, "refused")
         more = f", {row.key} among them ({row.reason})" if row else ""
-        step = f"mend it, or leave it on the host for good: nl-cutover settle --row {row.key if row else 'ID'}=exclude"
+        step = f"mend it, or leave it on the host for good: nl-cutover settle --row {quote(f'{row.key}=exclude') if row else 'ID=exclude'}"
         return f"{_rows(a.refused + t.refused)} cannot be brought over{more}", step
     if t.left:
         return (

@@ -1,9 +1,12 @@
 """Signatures by an SSH key, and what is said when a key, an agent or ssh-keygen is not to be had."""
 
 import os
+import pty
+import select
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -87,6 +90,38 @@ def test_a_key_with_a_passphrase_and_nobody_to_ask(desk, receipts):
     assert "passphrase" in done.err
     assert "ssh-add" in done.err
     assert not list(receipts[-1].parent.glob("*.sig*"))
+
+
+def test_a_key_with_a_passphrase_is_asked_for_on_the_terminal(desk, receipts):
+    """A process with a terminal of its own, and somebody who types."""
+    command = [
+        sys.executable,
+        "-m",
+        "nl_cutover",
+        "receipt",
+        "sign",
+        str(receipts[-1]),
+        "--key",
+        str(desk.folder / "locked"),
+    ]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, desk.environ)
+    seen = b""
+    while b"passphrase" not in seen:
+        assert select.select([terminal], [], [], 60)[0], seen
+        seen += os.read(terminal, 4096)
+    os.write(terminal, b"a phrase\n")
+    try:
+        while piece := os.read(terminal, 4096):
+            seen += piece
+    except OSError:  # Linux says EIO when the other end is gone
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, seen
+    assert b"a phrase" not in seen
+    (desk.folder / "allowed").write_text(f"mia@example.org {(desk.folder / 'locked.pub').read_text()}")
+    assert verify(desk, *receipts).code == 0
 
 
 def test_a_key_that_an_agent_holds(desk, receipts):
