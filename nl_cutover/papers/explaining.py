@@ -128,7 +128,8 @@ def _unfinished(report: RunReport) -> tuple[str, str]:
     if a.refused or t.refused:
         row = _first(report, "refused")
         more = f", {row.key} among them ({row.reason})" if row else ""
-        step = f"mend it, or leave it on the host for good: nl-cutover settle --row {quote(f'{row.key}=exclude') if row else 'ID=exclude'}"
+        word = quote(f"{row.key}=exclude") if row else "ID=exclude"
+        step = f"mend it, or leave it on the host for good: nl-cutover settle --row {word}"
         return f"{_rows(a.refused + t.refused)} cannot be brought over{more}", step
     if t.left:
         return (
