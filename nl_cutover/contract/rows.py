@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -71,26 +73,33 @@ class Text(bytes):
 Value = None | int | float | Text | bytes
 
 
-def _part(value: Value) -> bytes:
-    match value:
-        case None:
-            tag, body = b"n", b""
-        case int():
-            tag, body = b"i", str(value).encode("ascii")
-        case float():
-            tag, body = b"r", struct.pack(">d", value)
-        case Text():
-            tag, body = b"t", value
-        case _:
-            tag, body = b"b", value
-    return tag + len(body).to_bytes(8, "big") + body
+@lru_cache(maxsize=16)
+def _names(columns: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(_HEAD(b"t", len(name)) + name for name in (column.encode() for column in columns))
+
+
+_HEAD = struct.Struct(">cQ").pack
+_REAL = struct.Struct(">cQd").pack
+_NULL = _HEAD(b"n", 0)
 
 
 def row_digest(columns: Sequence[str], values: Sequence[Value]) -> str:
     """SHA-256 (hex) over names, storage classes and bytes, each length-prefixed: no value can pass for another."""
-    return hashlib.sha256(
-        b"".join(_part(Text(name.encode())) + _part(value) for name, value in zip(columns, values, strict=True))
-    ).hexdigest()
+    parts: list[bytes] = []
+    for name, value in zip(_names(tuple(columns)), values, strict=True):
+        kind = type(value)
+        if value is None:
+            parts += name, _NULL
+        elif kind is Text:
+            parts += name, _HEAD(b"t", len(value)), value  # type: ignore[arg-type]
+        elif kind is int:
+            digits = str(value).encode("ascii")
+            parts += name, _HEAD(b"i", len(digits)), digits
+        elif kind is float:
+            parts += name, _REAL(b"r", 8, value)
+        else:
+            parts += name, _HEAD(b"b", len(value)), value  # type: ignore[arg-type]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -116,6 +125,20 @@ class Row(msgspec.Struct, frozen=True):
         """The digest without the columns that a replay changes: the same archive before and after a replay."""
         kept = [i for i, name in enumerate(COLUMNS[self.table]) if name not in ("replay_count", "last_replayed_at")]
         return row_digest([COLUMNS[self.table][i] for i in kept], [self.values[i] for i in kept])
+
+
+class Twins:
+    """Tells rows of one table apart that have no key and equal contents, so that each is accounted for by itself."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def tell(self, key: Value, digest: str) -> str:
+        """The digest; for the nth row without a key that has it, `DIGEST#n`. Which of equals is which does not matter."""
+        if key is not None:
+            return digest
+        self._seen[digest] += 1
+        return f"{digest}#{self._seen[digest]}" if self._seen[digest] > 1 else digest
 
 
 def key_text(value: Value, digest: str) -> str:

@@ -154,6 +154,15 @@ class LedgerReader:
         ]
         return found
 
+    def carried_replays(self, key: str, content_digest: str) -> int | None:
+        """The host's replay count of an archive when its row was last entered; None when MC is not known to hold it."""
+        found = self._connection.execute(
+            "SELECT json_extract(host_facts, '$.replay_count') FROM archives "
+            "WHERE key = ? AND content_digest = ? AND state = 'confirmed'",
+            (key, content_digest),
+        ).fetchone()
+        return found[0] or 0 if found else None
+
     def accounts(self, table: str, key: Value, digest: str) -> bool:
         """Whether this very row, with this digest, is where it should be: the `Accounts` of a measurement."""
         name = key_text(key, digest)

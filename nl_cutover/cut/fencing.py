@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import msgspec
 
 from ..contract.rows import ACTIONS, ARCHIVES
-from ..errors import CutoverError
+from ..errors import CutoverError, RefusedError
 from ..stores.report import Report, StoreReport, TableReport
 from ..stores.seal import Fence, unseal
-from ..stores.sealing import Updates
+from ..stores.sealing import SealState, Updates
 from ..stores.tables import Accounts
 from .report import StoreCut
 
@@ -19,12 +19,16 @@ Counted = list[tuple[StoreReport, tuple[TableReport, ...]]]
 
 
 class SealRequest(msgspec.Struct, frozen=True):
-    """`url` stands in the seal's sentence; `create_missing`: make absent tables, so that they can be sealed too."""
+    """`url` stands in the seal's sentence; `create_missing`: make absent tables, so that they can be sealed too.
+
+    `by`: when the cut that seals began (RFC 3339), so that a seal can be told from another's.
+    """
 
     url: str
     updates: Updates = Updates.ALLOW
     create_missing: bool = False
     busy_timeout_ms: int = 5_000
+    by: str = ""
 
 
 def count_and_seal(
@@ -43,7 +47,13 @@ def count_and_seal(
         fences: list[tuple[StoreReport, Fence]] = []
         for store in sorted(report.stores, key=lambda s: s.id):
             step(f"lock {store.id}")
-            fence = Fence(store.location, store.identity, busy_timeout_ms=request.busy_timeout_ms, url=request.url)
+            fence = Fence(
+                store.location,
+                store.identity,
+                busy_timeout_ms=request.busy_timeout_ms,
+                url=request.url,
+                by=request.by,
+            )
             fences.append((store, locks.enter_context(fence)))
         counted: Counted = []
         for store, fence in fences:
@@ -62,35 +72,42 @@ def count_and_seal(
     return True
 
 
-def take_away(planted: Sequence[StoreReport]) -> list[str]:
-    """Remove seals again. Returns a sentence for each store whose seal stays: it refuses inserts, and loses nothing."""
-    kept = []
+def lift(stores: Sequence[StoreReport], *, busy_timeout_ms: int) -> list[tuple[StoreReport, SealState]]:
+    """Take every seal away, or none: nothing is changed before every store is locked. Returns what stood.
+
+    Raises RefusedError. SQLite commits each file by itself: should one fail after others, it says which are open.
+    """
+    with ExitStack() as locks:
+        fences = [
+            (s, locks.enter_context(Fence(s.location, s.identity, busy_timeout_ms=busy_timeout_ms)))
+            for s in sorted(stores, key=lambda s: s.id)
+        ]
+        stood = [(store, fence.lift()) for store, fence in fences]
+        unsealed: list[str] = []
+        for store, fence in fences:
+            try:
+                fence.commit()
+            except CutoverError as error:
+                if not unsealed:
+                    raise
+                why = error.message.removesuffix("; nothing was changed")
+                raise RefusedError(
+                    f"store {', '.join(unsealed)} is unsealed, store {store.id} is not: {why}",
+                    "mend it and unseal again, or seal again",
+                ) from error
+            unsealed.append(store.id)
+    return stood
+
+
+def take_away(planted: Sequence[StoreReport]) -> dict[str, str]:
+    """Remove seals again. A sentence for each store id whose seal stays: it refuses inserts, and loses nothing."""
+    kept = {}
     for store in planted:
         try:
             unseal(store.location, store.identity)
         except CutoverError as error:
-            kept.append(f"the seal of store {store.id} could not be removed: {error.message}")
+            kept[store.id] = f"the seal of store {store.id} could not be removed: {error.message}"
     return kept
-
-
-def reasons_against(counted: Counted, *, create_missing: bool, accounted: bool) -> list[str]:
-    """Why these stores may not be sealed: unreadable or absent tables, and, if asked, rows without an account."""
-    reasons = []
-    for store, tables in counted:
-        for table in tables:
-            if table.state == "unmeasurable":
-                reasons.append(f"{table.name} of store {store.id} cannot be read: {table.reason}")
-            elif table.state == "absent" and not create_missing:
-                reasons.append(
-                    f"{table.name} is absent from store {store.id}: a recorder would make it on first use; "
-                    "--create-missing makes and seals it"
-                )
-            elif accounted and table.unaccounted:
-                reasons.append(
-                    f"{table.unaccounted} of {table.rows} rows of {table.name} in store {store.id} "
-                    "are not accounted for"
-                )
-    return reasons
 
 
 def store_cut(store: StoreReport, tables: Sequence[TableReport], seal: str, *, accounted: bool) -> StoreCut:
@@ -102,4 +119,5 @@ def store_cut(store: StoreReport, tables: Sequence[TableReport], seal: str, *, a
         actions=rows.get(ACTIONS),
         unaccounted=sum(table.unaccounted or 0 for table in tables) if accounted else None,
         seal=seal,
+        sealed_by=store.seal.by,
     )

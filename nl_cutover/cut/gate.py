@@ -21,9 +21,9 @@ from ..errors import CutoverError
 from ..stores.report import Report, StoreReport
 from ..stores.seal import canary
 from ..stores.tables import Accounts
-from ..stores.verdict import verdict_of
+from ..stores.verdict import table_reasons, verdict_of, worst
 from ..verdicts import ExitCode
-from .fencing import Counted, SealRequest, count_and_seal, reasons_against, store_cut, take_away
+from .fencing import Counted, SealRequest, count_and_seal, store_cut, take_away
 from .report import CommandResult, CutReport, StoreCut
 
 
@@ -71,18 +71,24 @@ class Gate:
                 take_away(self._planted)
                 raise
         # Once the command has ended well the recorders have moved: taking the seals away would let rows slip in again.
-        seals = "planted" if self._has_landed else self._undo()
-        planted = {store.id for store in self._planted}
+        left = {} if self._has_landed else take_away(self._planted)
+        outcome.reasons += left.values()
         return CutReport(
             verdict=self._verdict(),
             exit_code=int(outcome.code),
             at=at(),
             host=host,
-            stores=[msgspec.structs.replace(s, seal=seals if s.id in planted else s.seal) for s in outcome.stores],
+            stores=[self._told(store, left) for store in outcome.stores],
             command=outcome.command,
             reasons=outcome.reasons,
             next_steps=_next_steps(outcome, self._has_landed),
         )
+
+    def _told(self, store: StoreCut, left: dict[str, str]) -> StoreCut:
+        if store.id not in {planted.id for planted in self._planted}:
+            return store
+        seal = "planted" if self._has_landed else "left" if store.id in left else "removed"
+        return msgspec.structs.replace(store, seal=seal, sealed_by="" if seal == "removed" else self._request.by)
 
     def _verdict(self) -> str:
         if self._outcome.code is ExitCode.PROVED:
@@ -102,9 +108,13 @@ class Gate:
             store_cut(store, tables, "stood before" if store.seal.sealed else "none", accounted=True)
             for store, tables in counted
         ]
-        outcome.reasons += reasons_against(counted, create_missing=self._request.create_missing, accounted=True)
-        if any(table.state == "unmeasurable" for _, tables in counted for table in tables):
-            outcome.code = ExitCode.UNMEASURABLE
+        reasons = [
+            reason
+            for store, tables in counted
+            for reason in table_reasons(store, tables, create_missing=self._request.create_missing)
+        ]
+        outcome.reasons += [sentence for _, sentence in reasons]
+        outcome.code = max(outcome.code, worst(reasons))
         return not outcome.reasons
 
     def _seals_hold(self) -> bool:
@@ -138,11 +148,6 @@ class Gate:
         elif not all(store.seal.complete for store in again.stores):
             self._outcome.reasons.append("a seal was gone after the landing")
         self._outcome.code = ExitCode.DIFFERENCE if self._outcome.reasons else ExitCode.PROVED
-
-    def _undo(self) -> str:
-        kept = take_away(self._planted)
-        self._outcome.reasons += kept
-        return "left" if kept else "removed"
 
 
 def _next_steps(outcome: Outcome, landed: bool) -> list[str]:

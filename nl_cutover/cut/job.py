@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -14,17 +15,20 @@ import msgspec
 from ..custody import directory, receipts
 from ..custody.directory import store_locks
 from ..custody.reading import LedgerReader
-from ..errors import CustodyError, RefusedError
+from ..errors import CustodyError, RefusedError, UnmeasurableError
 from ..migration.preparing import measured_facts, require_measured, tool_facts, utc
 from ..stores.report import Report
 from ..stores.tables import Accounts
+from ..stores.verdict import checkout_reasons
 from ..verdicts import ExitCode
 from .command import echo_to_stderr, run_command
 from .fencing import SealRequest
 from .gate import Gate
+from .replays import replayed_since
 from .report import CutReport
 
 _HEARTBEAT = 10.0  # seconds
+_SHOWN = 5  # archives named one by one
 
 
 def run_cut(
@@ -43,11 +47,9 @@ def run_cut(
     _wait_while_held(hold_file)
     report = measured()
     require_measured(report)
-    if any(checkout.state == "absent" for checkout in report.checkouts) and not allow_absent:
-        raise RefusedError(
-            "a checkout reaches no store: a recorder would make one on first use, unsealed",
-            "leave it out, or say --allow-absent; nothing was landed",
-        )
+    if latent := checkout_reasons(report, allow_absent=allow_absent):
+        raise RefusedError("; ".join(sentence for _, sentence in latent), "nothing was landed")
+    request = msgspec.structs.replace(request, by=utc(clock()))
     run_id = None
     accounts: Accounts = _nothing
     reader: LedgerReader | None = None
@@ -60,15 +62,20 @@ def run_cut(
             if _has_rows(report):
                 _check_proof(custody, {store.id for store in report.stores}, clock(), max_age_ms)
             directory.create(custody)
+            orphans = _orphans(report, custody)
             gate = Gate(
                 report,
                 request,
                 accounts=accounts,
                 land=lambda: run_command(command, echo=echo_to_stderr, redact=redact),
                 remeasure=measured,
-                step=partial(_before, hold_file, custody, run_id, clock),
+                step=partial(_before, hold_file, custody, run_id, request.by, clock),
             )
             result = gate.cut(host=socket.gethostname(), at=lambda: utc(clock()))
+            if result.exit_code and not result.verdict.startswith("landed"):
+                result = _with_orphans(result, orphans)
+            if result.exit_code and reader is not None:
+                result = _with_replays(result, report, reader)
         finally:
             if reader is not None:
                 reader.__exit__()
@@ -93,14 +100,74 @@ def _with_receipt(result: CutReport, report: Report, custody: Path, run_id: str 
         return msgspec.structs.replace(result, exit_code=code, reasons=[*result.reasons, error.message])
 
 
-def _before(hold_file: Path | None, custody: Path, run_id: str | None, clock: Callable[[], int], step: str) -> None:
+def _orphans(report: Report, custody: Path) -> dict[str, tuple[str, str]]:
+    """Store id to (sentence, next step) for seals of a cut that no landing answers for: one that is killed leaves its own.
+
+    Raises CustodyError for a broken chain of receipts.
+    """
+    began, landed = set(), set()
+    for link in receipts.chain(custody):
+        if link.kind == "landing":
+            began.add(receipts.read(link.path)[1].get("cut"))
+        elif link.kind == "cut" and (outcome := receipts.read(link.path)[1]["outcome"])["verdict"].startswith("landed"):
+            landed |= {store.get("sealed_by") for store in outcome["stores"]}
+    found = {}
+    for store in report.stores:
+        if (by := store.seal.by) and by not in landed:
+            when = "after it had begun to land" if by in began else "before it landed"
+            paths = shlex.join(c.path for c in report.checkouts if store.id in (c.store, *c.also))
+            found[store.id] = (
+                f"store {store.id} stays sealed by the cut that began at {by}: it was killed {when}, "
+                "or could not remove its seal, or its custody is another one",
+                f"take that seal away, if nothing landed: nl-cutover unseal {paths}",
+            )
+    return found
+
+
+def _with_orphans(result: CutReport, orphans: dict[str, tuple[str, str]]) -> CutReport:
+    kept = [orphans[store.id] for store in result.stores if store.seal == "stood before" and store.id in orphans]
+    return msgspec.structs.replace(
+        result,
+        reasons=[*result.reasons, *(reason for reason, _ in kept)],
+        next_steps=[*result.next_steps, *dict.fromkeys(step for _, step in kept)],
+    )
+
+
+def _with_replays(result: CutReport, report: Report, reader: LedgerReader) -> CutReport:
+    """Add which archives a recorder has replayed meanwhile: it may, and the next migration brings the marks."""
+    try:
+        said = [sentence for store in report.stores for sentence in replayed_since(store, reader)]
+    except UnmeasurableError:
+        return result  # that a store cannot be read is what the cut ended with, or what measuring again will say
+    if not said:
+        return result
+    more = [f"and {len(said) - _SHOWN} more archives like them"] if len(said) > _SHOWN else []
+    paths = shlex.join(c.path for c in report.checkouts if c.state == "measured")
+    landed = result.verdict.startswith("landed")
+    step = f"bring the replays over: nl-cutover migrate {paths}, with the same --telemetry as before; "
+    step += f"then nl-cutover measure {paths}" if landed else "then cut again"
+    return msgspec.structs.replace(
+        result, reasons=[*result.reasons, *said[:_SHOWN], *more], next_steps=[step, *result.next_steps]
+    )
+
+
+def _before(
+    hold_file: Path | None, custody: Path, run_id: str | None, by: str, clock: Callable[[], int], step: str
+) -> None:
     """Before the landing: the hold file once more, and a receipt that says that it is about to begin."""
     if step == "land":
         _not_held(hold_file)
         receipts.write(
             custody,
             "landing",
-            {"schema": "nl-cutover/receipt/1", "run": run_id, "at": utc(clock()), "tool": tool_facts(), "outcome": {}},
+            {
+                "schema": "nl-cutover/receipt/1",
+                "run": run_id,
+                "at": utc(clock()),
+                "cut": by,
+                "tool": tool_facts(),
+                "outcome": {},
+            },
         )
 
 

@@ -17,7 +17,10 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 class StoreCut(msgspec.Struct, frozen=True):
-    """Rows as counted under the lock. `seal`: planted | removed | left | stood before | none."""
+    """Rows as counted under the lock. `seal`: planted | removed | left | stood before | none.
+
+    `sealed_by`: when the cut that planted the seal that stands began; empty where none stands or no cut did.
+    """
 
     id: str
     path: str
@@ -25,6 +28,7 @@ class StoreCut(msgspec.Struct, frozen=True):
     actions: int | None
     unaccounted: int | None  # None where nobody asked the ledger
     seal: str
+    sealed_by: str = ""
 
 
 class CutReport(msgspec.Struct, frozen=True, kw_only=True):

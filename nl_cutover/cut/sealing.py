@@ -8,9 +8,10 @@ import msgspec
 
 from ..errors import RefusedError
 from ..stores.report import Report, StoreReport
-from ..stores.seal import canary, unseal
+from ..stores.seal import canary
+from ..stores.verdict import table_reasons
 from ..verdicts import ExitCode
-from .fencing import Counted, SealRequest, count_and_seal, reasons_against, store_cut, take_away
+from .fencing import Counted, SealRequest, count_and_seal, lift, store_cut, take_away
 from .report import StoreCut
 
 SCHEMA = "nl-cutover/seal/1"
@@ -36,7 +37,9 @@ def seal_stores(report: Report, request: SealRequest, *, host: str, at: Callable
 
     def may_seal(counted: Counted) -> bool:
         seen.extend(counted)
-        reasons.extend(reasons_against(counted, create_missing=request.create_missing, accounted=False))
+        for store, tables in counted:
+            found = table_reasons(store, tables, create_missing=request.create_missing, accounted=False)
+            reasons.extend(sentence for _, sentence in found)
         return not reasons
 
     try:
@@ -58,13 +61,11 @@ def seal_stores(report: Report, request: SealRequest, *, host: str, at: Callable
 
 
 def unseal_stores(report: Report, *, host: str, at: Callable[[], str], busy_timeout_ms: int = 5_000) -> SealReport:
-    """Take the seals of every store away. Idempotent. Raises RefusedError naming the first store that stays sealed."""
-    stores = []
-    for store in sorted(report.stores, key=lambda s: s.id):
-        stood = unseal(store.location, store.identity, busy_timeout_ms=busy_timeout_ms)
-        stores.append(
-            store_cut(store, store.tables, "removed" if stood.sealed or stood.foreign else "none", accounted=False)
-        )
+    """Take the seals of every store away, or of none. Idempotent. Raises RefusedError, see `fencing.lift`."""
+    stores = [
+        store_cut(store, store.tables, "removed" if stood.sealed or stood.foreign else "none", accounted=False)
+        for store, stood in lift(report.stores, busy_timeout_ms=busy_timeout_ms)
+    ]
     steps = ["recorders can write again: every number measured before is old now"]
     return SealReport(
         verdict="unsealed", exit_code=int(ExitCode.PROVED), at=at(), host=host, stores=stores, next_steps=steps

@@ -12,7 +12,7 @@ import msgspec
 import rfc8785
 
 from ..contract.archives import save_call
-from ..contract.rows import ACTIONS, ARCHIVES, Row, key_text
+from ..contract.rows import ACTIONS, ARCHIVES, Row, Twins, key_text
 from ..contract.telemetry import project
 from ..contract.wire import BODY_LIMIT, RETENTION_MS
 from ..custody.entries import ActionEntry, ArchiveEntry
@@ -93,6 +93,7 @@ class _Tally:
         self.replayed = self.actions = self.actions_to_send = self.expiring = self.undated = 0
         self.contents: dict[str, str] = {}
         self.conflicts: list[str] = []
+        self.extra: Counter[str] = Counter()
 
 
 def build_plan(
@@ -151,12 +152,14 @@ def _store_plan(
 ) -> StorePlan:
     tables: dict[str, TablePlan] = {}
     for table, take in ((ARCHIVES, _archive), (ACTIONS, _action)):
-        running, rows = hashlib.sha256(), 0
+        running, rows, twins = hashlib.sha256(), 0, Twins()
+        if table == ARCHIVES or policy.telemetry.mode is TelemetryMode.ADMIT:
+            tally.extra.update(source.extra(store, table))
         for row in source.rows(store, table):
             digest = row.digest
             running.update(bytes.fromhex(digest))
             rows += 1
-            entry(take(row, digest, store, policy, tally, now_ms))
+            entry(take(row, twins.tell(row.key, digest), store, policy, tally, now_ms))
         tables[table] = TablePlan(rows, running.hexdigest())
     return StorePlan(store.id, store.path, tables[ARCHIVES], tables[ACTIONS])
 
@@ -249,6 +252,10 @@ def _losses(tally: _Tally, policy: Policy, owner: str | None) -> list[Loss]:
             "actions lose id, agent_id, sequence_id, args, result and reward; a random token keeps the grouping",
         ),
         Loss("telemetry_rows", discarded, "actions are discarded by the operator's decision"),
+        *(
+            Loss(column, count, "rows have a value in this column, which none of the operations carries")
+            for column, count in sorted(tally.extra.items())
+        ),
     ]
     return [loss for loss in candidates if loss.count]
 

@@ -6,17 +6,16 @@ import platform
 import socket
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from .. import __version__
 from ..errors import UnmeasurableError
+from ..stores.private import private_folder
 from ..stores.report import Report
 from ..stores.snapshot import snapshot
 from .source import Source, SourceStore
@@ -51,8 +50,8 @@ def require_measured(report: Report) -> None:
 def source_of(report: Report) -> Iterator[Source]:
     """Private snapshots of the measured stores, gone afterwards. Raises UnmeasurableError when one cannot be taken."""
     require_measured(report)
-    with tempfile.TemporaryDirectory(prefix="nl-cutover-") as name:
-        stores = [SourceStore(store.path, snapshot(store, Path(name))) for store in report.stores]
+    with private_folder() as folder:
+        stores = [SourceStore(store.path, snapshot(store, folder)) for store in report.stores]
         with Source(stores) as source:
             yield source
 

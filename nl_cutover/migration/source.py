@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ..contract.rows import ACTIONS, KEY, Row, Text, key_of_text
+from ..contract.rows import ACTIONS, COLUMNS, KEY, Row, Text, key_of_text
 from ..errors import RefusedError
+from ..stores.paths import shown
 from ..stores.snapshot import Snapshot, rows
 from ..stores.tables import Table, find, quoted
+from ..verdicts import Absent, Unmeasurable
 
 
 class SourceStore(msgspec.Struct, frozen=True):
@@ -48,6 +50,17 @@ class Source:
         """Every row, in the order of its key. Flat in memory."""
         return rows(store.snapshot, table)
 
+    def extra(self, store: SourceStore, table: str) -> dict[str, int]:
+        """`TABLE.COLUMN`, as shown, of each column that the contract does not know, and how many rows have a value."""
+        found = self._find(store.id, table)
+        if not isinstance(found, Table):
+            return {}
+        unknown = [stored for lower, stored in found.columns.items() if lower not in COLUMNS[table]]
+        return {
+            f"{table}.{shown(c)}": self._ask(store.id, f"SELECT count({quoted(c)}) FROM {found.source}", ())[0][0]
+            for c in unknown
+        }
+
     def gaps(self, store: SourceStore, gap_ms: float) -> list[tuple[bytes, float]]:
         """(sequence id, timestamp) of each action that comes more than `gap_ms` after the one before it, in order."""
         if not store.snapshot.counts.get(ACTIONS):
@@ -75,16 +88,21 @@ class Source:
         """SQL for the rows with a key, in the contract's columns whatever the schema's age."""
         known = self._selects.get((store_id, table))
         if known is None:
-            with self._lock:
-                connection = self._connection(store_id)
-                connection.text_factory = str  # the schema is text; rows are bytes with a storage class
-                found = find(connection, table)
-                connection.text_factory = Text
+            found = self._find(store_id, table)
             if not isinstance(found, Table) or KEY[table] not in found.columns:
                 raise RefusedError(f"{table} of store {store_id} has no key by which a row could be found")
             known = f"SELECT {found.selected} FROM {found.source} WHERE {quoted(found.columns[KEY[table]])} = ?"
             self._selects[store_id, table] = known
         return known
+
+    def _find(self, store_id: str, table: str) -> Table | Absent | Unmeasurable:
+        with self._lock:
+            connection = self._connection(store_id)
+            connection.text_factory = str  # the schema is text; rows are bytes with a storage class
+            try:
+                return find(connection, table)
+            finally:
+                connection.text_factory = Text
 
     def _ask(self, store_id: str, sql: str, parameters: tuple[object, ...]) -> list[tuple[Any, ...]]:
         with self._lock:

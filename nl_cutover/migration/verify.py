@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 import msgspec
 
 from ..contract.archives import compare
-from ..contract.rows import ARCHIVES, key_text
+from ..contract.rows import ARCHIVES, Twins, key_text
 from ..custody.reading import Mapped
 from ..ingress.preflight import error_of
 from ..ingress.sessions import Sessions
@@ -70,8 +70,9 @@ def verify(
     seen: set[str] = set()
     progress.stage("verify", sum(store.snapshot.counts.get(ARCHIVES, 0) for store in source.stores.values()))
     for store in source.stores.values():
+        twins = Twins()
         for row in source.rows(store, ARCHIVES):
-            key = key_text(row.key, row.digest)
+            key = key_text(row.key, twins.tell(row.key, row.digest))
             if key in seen:
                 continue
             seen.add(key)

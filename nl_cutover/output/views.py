@@ -11,6 +11,7 @@ from ..cut.sealing import SealReport
 from ..migration.plan import Loss, Plan
 from ..migration.report import RunReport, SettleReport
 from ..migration.verify import VerifyReport
+from ..stores.sealing import SealState
 from ..stores.summary import MeasureReport
 from ..verdicts import ExitCode
 from .documents import Document, Table, shorten
@@ -70,7 +71,7 @@ def measure_document(report: MeasureReport) -> Document:
             s.open_mode or "-",
             s.journal_mode or "-",
             str(s.wal_bytes),
-            "both tables" if s.seal.complete else ", ".join(s.seal.sealed) or "-",
+            _seal(s.seal),
             s.holders.sentence(),
         ]
         for s in report.stores
@@ -100,9 +101,18 @@ def measure_document(report: MeasureReport) -> Document:
             ),
             Table("checkouts", ["seat", "state", "store", "path", "reason"], checkouts),
         ],
-        [*report.warnings, *(f"{s.id}: {warning}" for s in report.stores for warning in s.warnings)],
+        [
+            *report.warnings,
+            *(f"{s.id}: {warning}" for s in report.stores for warning in s.warnings),
+            *(f"{s.id}, {t.name}: {warning}" for s in report.stores for t in s.tables for warning in t.warnings),
+        ],
         report.next_steps,
     )
+
+
+def _seal(seal: SealState) -> str:
+    stands = "both tables" if seal.complete else ", ".join(seal.sealed) or "-"
+    return f"{stands}, cut of {seal.by}" if seal.by else stands
 
 
 def _losses(losses: Sequence[Loss]) -> Table:

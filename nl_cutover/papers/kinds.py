@@ -180,7 +180,9 @@ class VerifyReceipt(Receipt, frozen=True, kw_only=True, tag="verify"):
 
 
 class LandingReceipt(Receipt, frozen=True, kw_only=True, tag="landing"):
-    """The landing command is about to begin."""
+    """The landing command is about to begin. `cut`: when the cut began, as its seals say."""
+
+    cut: Time
 
 
 class CutOutcome(Verdict, frozen=True, kw_only=True):

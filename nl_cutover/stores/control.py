@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import tempfile
 from pathlib import Path
 
 from ..contract.rows import DDL, TABLES
@@ -12,6 +11,7 @@ from .failures import name_of
 from .holders import UNKNOWN
 from .identity import Located, resolve
 from .paths import shown
+from .private import private_folder
 from .reader import Limits, read_store
 from .report import Control
 from .tables import walk
@@ -20,8 +20,8 @@ from .tables import walk
 def planted_control(limits: Limits) -> Control:
     """Plant one row in each table of a fresh store and measure it the way every other store is measured."""
     try:
-        with tempfile.TemporaryDirectory(prefix="nl-cutover-") as folder:
-            path = Path(folder).resolve() / "control.sqlite"
+        with private_folder() as folder:
+            path = folder.resolve() / "control.sqlite"
             _plant(path)
             found = resolve(path)
             if not isinstance(found, Located):

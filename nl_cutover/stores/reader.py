@@ -17,7 +17,6 @@ import os
 import shutil
 import sqlite3
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -35,6 +34,7 @@ from .holders import Holders
 from .identity import SIDECARS, Identity, Located, identity_of
 from .logs import foreign_wal
 from .paths import shown, uri
+from .private import private_folder
 
 T = TypeVar("T")
 
@@ -328,8 +328,8 @@ def _data_version(connection: sqlite3.Connection) -> int:
 
 @contextmanager
 def _private_copy(path: Path) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="nl-cutover-") as folder:
-        copy = Path(folder) / "store.sqlite"
+    with private_folder() as folder:
+        copy = folder / "store.sqlite"
         try:
             for suffix in ("", "-wal"):
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")

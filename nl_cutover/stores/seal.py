@@ -25,7 +25,7 @@ from .identity import Identity, Located, identity_of, relocate
 from .paths import shown, uri
 from .reader import Limits, read_store
 from .report import TableReport
-from .sealing import MARK, PREFIX, SealState, Updates, seal_state, triggers
+from .sealing import MARK, PREFIX, SealState, Updates, seal_state, triggers, unmarked
 from .tables import Accounts, Table, find, quoted, walk
 
 _OURS = " /* made by nl-cutover to be sealed */)"
@@ -45,19 +45,19 @@ class Canary(msgspec.Struct, frozen=True):
 
 class Fence:
     """One write transaction on a store: while it stands no row can be written, and what it planted is undone unless
-    `commit` is called.
+    `commit` is called. `url` and `by` are what its seal will say, see `sealing`.
 
     Entering raises RefusedError, naming the holders, when the store stays locked; UnmeasurableError when it cannot
     be read as it should or is another file than `identity`.
     """
 
     def __init__(
-        self, path: Path, identity: Identity, *, busy_timeout_ms: int = _DEFAULT_TIMEOUT_MS, url: str = ""
+        self, path: Path, identity: Identity, *, busy_timeout_ms: int = _DEFAULT_TIMEOUT_MS, url: str = "", by: str = ""
     ) -> None:
         self._path = path
         self._identity = identity
         self._timeout_ms = busy_timeout_ms
-        self._url = url
+        self._url, self._by = url, by
         self._writing: sqlite3.Connection | None = None
         self._keeping: sqlite3.Connection | None = None
         self._holders: Holders | None = None
@@ -113,19 +113,32 @@ class Fence:
                     present.append(name)
                 elif not found.reason.startswith("no table"):
                     raise RefusedError(f"{shown(self._path)} cannot be sealed: {found.reason}", "measure it first")
-            wanted = triggers(tuple(present), updates, self._url)
+            wanted = triggers(tuple(present), updates, self._url, self._by)
             standing = {
                 trigger: sql for trigger, sql in _triggers(connection).items() if trigger.endswith(tuple(present))
             }
             for trigger in standing:
-                if wanted.get(trigger, ("", ""))[1] != standing[trigger]:
+                if unmarked(wanted.get(trigger, ("", ""))[1]) != unmarked(standing[trigger]):
                     connection.execute(f"DROP TRIGGER main.{quoted(trigger)}")
             for trigger, (_, sql) in wanted.items():
-                if standing.get(trigger) != sql:
+                if unmarked(standing.get(trigger, "")) != unmarked(sql):
                     connection.execute(sql)
             return seal_state(connection)
         except sqlite3.DatabaseError as error:
             raise self._explained(error) from error
+
+    def lift(self) -> SealState:
+        """Remove the seal's triggers, and the tables made for it if they are empty. Returns what stood. Idempotent."""
+        connection = self._connection
+        before = seal_state(connection)
+        try:
+            for trigger in _triggers(connection):
+                connection.execute(f"DROP TRIGGER main.{quoted(trigger)}")
+            for name in [name for name in TABLES if _made_and_empty(connection, name)]:
+                connection.execute(f"DROP TABLE main.{quoted(name)}")
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        return before
 
     def commit(self) -> None:
         """Make it stand. Raises RefusedError, with nothing changed, when a reader keeps a rollback store locked."""
@@ -196,18 +209,10 @@ def canary(path: Path, identity: Identity, *, busy_timeout_ms: int = _DEFAULT_TI
 
 
 def unseal(path: Path, identity: Identity, *, busy_timeout_ms: int = _DEFAULT_TIMEOUT_MS) -> SealState:
-    """Remove the seal's triggers, and the tables made for it if they are empty. Returns what stood. Idempotent."""
+    """`Fence.lift` for one store."""
     with Fence(path, identity, busy_timeout_ms=busy_timeout_ms) as fence:
-        connection = fence._connection
-        before = seal_state(connection)
-        standing = _triggers(connection)
-        for trigger in standing:
-            connection.execute(f"DROP TRIGGER main.{quoted(trigger)}")
-        dropped = [name for name in TABLES if _made_and_empty(connection, name)]
-        for name in dropped:
-            connection.execute(f"DROP TABLE main.{quoted(name)}")
-        if standing or dropped:
-            fence.commit()
+        before = fence.lift()
+        fence.commit()
     return before
 
 

@@ -7,7 +7,7 @@ import msgspec
 from ..contract.rows import ACTIONS, ARCHIVES
 from ..verdicts import ExitCode, Zero
 from .report import CheckoutReport, Control, Report, StoreReport
-from .verdict import verdict_of, word
+from .verdict import checkout_reasons, table_reasons, verdict_of, word
 
 SCHEMA = "nl-cutover/measure/1"
 
@@ -41,12 +41,13 @@ def summarize(report: Report, *, host: str, allow_absent: bool = False) -> Measu
     """The report, its totals, its verdict, its next steps. Pure."""
     code = verdict_of(report, allow_absent=allow_absent)
     tables = [table for store in report.stores for table in store.tables]
+    reasons = {t.reason for t in tables if t.state == "unmeasurable"}  # counted once, whoever reaches the store
     totals = Totals(
         archives=sum(t.rows or 0 for t in tables if t.name == ARCHIVES),
         actions=sum(t.rows or 0 for t in tables if t.name == ACTIONS),
         unaccounted=sum(t.unaccounted or 0 for t in tables),
         unmeasurable=sum(t.state == "unmeasurable" for t in tables)
-        + sum(c.state == "unmeasurable" and c.store is None for c in report.checkouts),
+        + sum(c.state == "unmeasurable" and c.reason not in reasons for c in report.checkouts),
     )
     return MeasureReport(
         verdict=word(code),
@@ -59,23 +60,21 @@ def summarize(report: Report, *, host: str, allow_absent: bool = False) -> Measu
         control=report.control,
         sqlite_version=report.sqlite_version,
         warnings=report.warnings,
-        next_steps=_next_steps(report, code, totals),
+        next_steps=_next_steps(report, code, totals, allow_absent=allow_absent),
     )
 
 
-def _next_steps(report: Report, code: ExitCode, totals: Totals) -> list[str]:
+def _next_steps(report: Report, code: ExitCode, totals: Totals, *, allow_absent: bool) -> list[str]:
     steps: list[str] = []
     if not report.control.ok:
         steps.append(f"nothing here may be believed: the planted control failed ({report.control.reason})")
     hints = [c.hint for c in report.checkouts if c.state == "unmeasurable" and c.hint]
     hints += [t.hint for s in report.stores for t in s.tables if t.state == "unmeasurable" and t.hint]
     steps += list(dict.fromkeys(hints))[:5]
-    absent = [c.seat for c in report.checkouts if c.state == "absent"]
-    if code is ExitCode.REFUSED and absent:
-        steps.append(
-            f"{', '.join(absent)}: reaches no store; a recorder makes one on first use. "
-            "Leave the checkout out, or say --allow-absent"
-        )
+    latent = checkout_reasons(report, allow_absent=allow_absent)
+    for store in report.stores:
+        latent += table_reasons(store, store.tables, create_missing=False, accounted=False)
+    steps += [sentence for reason, sentence in latent if reason is ExitCode.REFUSED][:5]
     if totals.unaccounted:
         steps.append("see what would move, and what is lost: nl-cutover plan CHECKOUT...")
         steps.append("move it: nl-cutover migrate CHECKOUT... --telemetry admit")
@@ -85,5 +84,7 @@ def _next_steps(report: Report, code: ExitCode, totals: Totals) -> list[str]:
         if report.stores and all(s.seal.complete for s in report.stores):
             steps.append("every store is sealed: nothing can be written to it; deleting it is a person's work")
         else:
-            steps.append("land it, sealed: nl-cutover cut CHECKOUT... -- COMMAND")
+            absent = any(t.state == "absent" for s in report.stores for t in s.tables)
+            missing = "--create-missing " if absent else ""
+            steps.append(f"land it, sealed: nl-cutover cut CHECKOUT... {missing}-- COMMAND")
     return steps

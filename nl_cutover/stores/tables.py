@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from ..contract.rows import COLUMNS, KEY, Text, Value, row_digest
+from ..contract.rows import COLUMNS, KEY, Text, Twins, Value, row_digest
 from ..verdicts import Absent, Unmeasurable
 from .paths import shown
 from .report import TableReport
 
 Accounts = Callable[[str, Value, str], bool]
-"""Whether a row is accounted for: table, key, `row_digest` over `COLUMNS[table]` (missing columns as None)."""
+"""Whether a row is accounted for: table, key, `row_digest` over `COLUMNS[table]` (missing columns as None) with `Twins`."""
 
 LATENT = "latent: a recorder creates it on first use"
 TIMES = {"nl_action_log": ("timestamp",), "nl_transaction_archive": ("committed_at", "archived_at", "last_replayed_at")}
@@ -119,26 +119,29 @@ def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = 
     if accounts is None:
         unaccounted = rows
     else:
-        walked = 0
-        for values, valid in _typed(connection, table):
+        walked, twins = 0, Twins()
+        for values, valid in typed(connection, table):
             walked += 1
             if not valid:
                 invalid_text += 1
                 if len(invalid) < _NAMED:
                     invalid.append(_key_shown(values, table))
-            if accounts is _none or not accounts(name, _key(values, table), row_digest(COLUMNS[name], values)):
+            if accounts is _none:
                 unaccounted += 1
+                continue
+            key = _key(values, table)
+            unaccounted += not accounts(name, key, twins.tell(key, row_digest(COLUMNS[name], values)))
         if walked != rows:
             return _lost(table, walked, rows)
     indexed = connection.execute(f"SELECT count(*) FROM {table.source}").fetchone()[0]
     if indexed != rows:
         return _lost(table, rows, indexed)
     null_keys, odd_keys, odd_times = _oddities(connection, table) if odd else (0, 0, [])
-    twins = _duplicates(connection, table)
+    shared = _duplicates(connection, table)
     said = (
         (null_keys, f"{null_keys} rows have a NULL key: they cannot be migrated"),
         (odd_keys, f"{odd_keys} rows have a key that is not text: they cannot be migrated"),
-        (twins, f"{twins} rows share their key with another"),
+        (shared, f"{shared} rows share their key with another"),
         (invalid_text, f"{invalid_text} rows hold text that is not UTF-8; the first keys: {', '.join(invalid)}"),
         (table.missing, f"an older schema: it lacks {', '.join(table.missing)}"),
         (table.extra, f"columns this tool does not know: {', '.join(table.extra)}"),
@@ -150,7 +153,7 @@ def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = 
         unaccounted=unaccounted,
         null_keys=null_keys,
         odd_keys=odd_keys,
-        duplicate_keys=twins,
+        duplicate_keys=shared,
         invalid_text=invalid_text,
         invalid=tuple(invalid),
         missing_columns=table.missing,
@@ -221,7 +224,8 @@ def _oddities(connection: sqlite3.Connection, table: Table) -> tuple[int, int, l
     return nulls, odd, warnings
 
 
-def _typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple[Value, ...], bool]]:
+def typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple[Value, ...], bool]]:
+    """Every row: its values in `COLUMNS[table.name]`, and whether all its text, unknown columns included, is UTF-8."""
     extra = [quoted(column) for lower, column in table.columns.items() if lower not in COLUMNS[table.name]]
     selected = ", ".join([table.selected, *extra])
     width = len(COLUMNS[table.name])
@@ -229,15 +233,17 @@ def _typed(connection: sqlite3.Connection, table: Table) -> Iterator[tuple[tuple
     previous, connection.text_factory = connection.text_factory, Text
     try:
         for row in cursor.execute(f"SELECT {selected} FROM {table.source} NOT INDEXED"):
-            yield row[:width], all(_is_utf8(value) for value in row if isinstance(value, Text))
+            valid = True
+            for value in row:
+                if type(value) is Text and not value.isascii() and not _is_utf8(value):
+                    valid = False
+            yield row[:width], valid
     finally:
         connection.text_factory = previous
         cursor.close()
 
 
 def _is_utf8(value: bytes) -> bool:
-    if value.isascii():
-        return True
     try:
         value.decode("utf-8")
     except UnicodeDecodeError:

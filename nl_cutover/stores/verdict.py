@@ -1,9 +1,13 @@
-"""From a measurement to an exit code: one pure function."""
+"""What stands against sealing what was measured: the verdict of `measure` and the gate of the cut ask the same."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from ..verdicts import ExitCode
-from .report import Report
+from .report import Report, StoreReport, TableReport
+
+Reason = tuple[ExitCode, str]
 
 WORDS: dict[ExitCode, str] = {
     ExitCode.PROVED: "clear",
@@ -12,23 +16,52 @@ WORDS: dict[ExitCode, str] = {
 }
 
 
-def verdict_of(report: Report, *, allow_absent: bool = False) -> ExitCode:
-    """PROVED only when everything was read and every row is accounted for.
+def checkout_reasons(report: Report, *, allow_absent: bool) -> list[Reason]:
+    """Checkouts that could not be looked at, and, unless `allow_absent`, those whose store is yet to be made."""
+    reasons = []
+    for checkout in report.checkouts:
+        if checkout.state == "unmeasurable":
+            reasons.append((ExitCode.UNMEASURABLE, f"checkout {checkout.seat}: {checkout.reason}"))
+        elif checkout.state == "absent" and not allow_absent:
+            sentence = f"{checkout.seat} reaches no store: a recorder makes one on first use, unsealed"
+            reasons.append((ExitCode.REFUSED, f"{sentence}; leave the checkout out, or say --allow-absent"))
+    return reasons
 
-    Unmeasurable wins over refused: a number that could not be read may be any number. A checkout that reaches no store
-    is refused unless `allow_absent`: its recorder makes one on first use. No checkouts at all is not a clean result.
+
+def table_reasons(
+    store: StoreReport, tables: Sequence[TableReport], *, create_missing: bool, accounted: bool = True
+) -> list[Reason]:
+    """Why this store may not be sealed: unreadable or absent tables, and, if asked, rows without an account."""
+    reasons = []
+    for table in tables:
+        if table.state == "unmeasurable":
+            sentence = f"{table.name} of store {store.id} cannot be read: {table.reason}"
+            reasons.append((ExitCode.UNMEASURABLE, sentence))
+        elif table.state == "absent" and not create_missing:
+            sentence = f"{table.name} is absent from store {store.id}: a recorder would make it on first use; "
+            reasons.append((ExitCode.REFUSED, f"{sentence}cut --create-missing makes and seals it"))
+        elif accounted and table.unaccounted:
+            sentence = f"{table.unaccounted} of {table.rows} rows of {table.name} in store {store.id}"
+            reasons.append((ExitCode.REFUSED, f"{sentence} are not accounted for"))
+    return reasons
+
+
+def worst(reasons: Iterable[Reason]) -> ExitCode:
+    """Unmeasurable wins over refused: a number that could not be read may be any number."""
+    return max((code for code, _ in reasons), default=ExitCode.PROVED)
+
+
+def verdict_of(report: Report, *, allow_absent: bool = False) -> ExitCode:
+    """PROVED when every row is accounted for. No checkouts at all is not a clean result.
+
+    An absent table holds no row: here it is no reason, as a live zero is none; the cut asks for `--create-missing`.
     """
     if not report.control.ok or not report.checkouts:
         return ExitCode.UNMEASURABLE
-    states = [checkout.state for checkout in report.checkouts]
-    tables = [table for store in report.stores for table in store.tables]
-    if "unmeasurable" in states or any(table.state == "unmeasurable" for table in tables):
-        return ExitCode.UNMEASURABLE
-    if "absent" in states and not allow_absent:
-        return ExitCode.REFUSED
-    if any(table.unaccounted for table in tables):
-        return ExitCode.REFUSED
-    return ExitCode.PROVED
+    reasons = checkout_reasons(report, allow_absent=allow_absent)
+    for store in report.stores:
+        reasons += table_reasons(store, store.tables, create_missing=True)
+    return worst(reasons)
 
 
 def word(code: ExitCode) -> str:

@@ -1,5 +1,8 @@
 """Digests, keys and values of source rows, as properties."""
 
+import hashlib
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +51,35 @@ def test_digests_are_equal_only_for_equal_values(left, right):
         assert a != b
     else:
         assert a == b
+
+
+def plain_digest(columns, values) -> str:
+    """The same rule in its plainest words: ledgers and receipts hold digests that must stay what they are."""
+
+    def part(value) -> bytes:
+        match value:
+            case None:
+                tag, body = b"n", b""
+            case int():
+                tag, body = b"i", str(value).encode("ascii")
+            case float():
+                tag, body = b"r", struct.pack(">d", value)
+            case Text():
+                tag, body = b"t", value
+            case _:
+                tag, body = b"b", value
+        return tag + len(body).to_bytes(8, "big") + body
+
+    pairs = zip(columns, values, strict=True)
+    return hashlib.sha256(b"".join(part(Text(name.encode())) + part(value) for name, value in pairs)).hexdigest()
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), value), max_size=13))
+def test_a_digest_is_what_it_was_in_every_ledger(pairs):
+    names, values = [name for name, _ in pairs], [v for _, v in pairs]
+    assert row_digest(names, values) == plain_digest(names, values)
+    with pytest.raises(ValueError, match="zip"):
+        row_digest([*names, "more"], values)
 
 
 def test_text_blob_and_number_of_one_spelling_differ():

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,8 +21,12 @@ from nl_cutover.errors import RefusedError
 from nl_cutover.stores.checkouts import discover
 from nl_cutover.stores.measurement import measure
 from nl_cutover.stores.sealing import Updates
+from nl_cutover.stores.summary import summarize
+from nl_cutover.stores.verdict import verdict_of
 from nl_cutover.testing import plant_store
+from tests.conftest import Operator
 
+STORE = Path(".neo-ai-data/sqlite/memory-core-graph.sqlite")
 REQUEST = SealRequest(url="http://127.0.0.1:3102/mc/mcp", busy_timeout_ms=300)
 INSERT = (
     "INSERT INTO nl_action_log (id, agent_id, sequence_id, timestamp, tool, args) VALUES (?, 'a', 's', 1, 't', '{}')"
@@ -41,7 +46,7 @@ class Scene:
 
     @staticmethod
     def store(path: Path) -> Path:
-        return path / ".neo-ai-data" / "sqlite" / "memory-core-graph.sqlite"
+        return path / STORE
 
     def accounts(self, *_: object) -> bool:
         return self.accounted
@@ -193,28 +198,81 @@ def test_what_fails_after_the_landing_leaves_the_seals_and_says_that_it_landed(s
     assert scene.writable() == [False, False]
 
 
-def test_a_store_that_stays_locked_refuses_and_names_its_holder(scene):
+@contextmanager
+def holding(store: Path, *statements: str):
+    """Another process with a transaction open on the store."""
     code = (
-        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE'); "
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "for sql in sys.argv[2:]: c.execute(sql)\n"
         "print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(scene.store(scene.paths[1]))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", code, str(store), *statements], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert holder.stdout.readline() == "held\n"
-        report = scene.cut()
-        assert report.exit_code == 3
-        assert str(holder.pid) in report.reasons[0]
-        assert scene.landed == 0
+        yield holder
     finally:
         holder.stdin.close()
         holder.wait()
         holder.stdout.close()
+
+
+def test_a_store_that_stays_locked_refuses_and_names_its_holder(scene):
+    with holding(scene.store(scene.paths[1]), "BEGIN IMMEDIATE") as holder:
+        report = scene.cut()
+        assert report.exit_code == 3
+        assert str(holder.pid) in report.reasons[0]
+        assert scene.landed == 0
     assert scene.writable() == [True, True]
+
+
+def test_unsealing_is_all_or_none(scene):
+    """The store whose turn comes last is locked: the first keeps its seal."""
+    seal_stores(scene.measured(), REQUEST, host="here", at=lambda: "now")
+    before = scene.schemas()
+    report = scene.measured()
+    last = max(report.stores, key=lambda store: store.id)
+    with (
+        holding(last.location, "BEGIN IMMEDIATE") as holder,
+        pytest.raises(RefusedError, match=f"pid {holder.pid} .*nothing was changed"),
+    ):
+        unseal_stores(report, host="here", at=lambda: "now", busy_timeout_ms=100)
+    assert scene.schemas() == before
+    assert scene.writable() == [False, False]
+
+
+def test_a_store_that_cannot_commit_after_another_did_is_named_with_it(scene):
+    """A reader of a rollback store lets it be locked, and refuses at the very end."""
+    for path in scene.paths:
+        scene.ask(path, "PRAGMA journal_mode=DELETE")
+    seal_stores(scene.measured(), REQUEST, host="here", at=lambda: "now")
+    report = scene.measured()
+    first, last = sorted(report.stores, key=lambda store: store.id)
+    with (
+        holding(last.location, "BEGIN", f"SELECT count(*) FROM {ACTIONS}"),
+        pytest.raises(RefusedError, match=f"store {first.id} is unsealed, store {last.id} is not") as told,
+    ):
+        unseal_stores(report, host="here", at=lambda: "now", busy_timeout_ms=100)
+    assert "nothing was changed" not in told.value.message
+    assert sorted(scene.writable()) == [False, True]
+
+
+def test_a_seal_that_cannot_be_removed_is_left_and_the_others_are_removed(scene):
+    locks = ExitStack()
+
+    def land() -> CommandResult:
+        locks.enter_context(holding(scene.store(scene.paths[1]), "BEGIN IMMEDIATE"))
+        return CommandResult("land", 1, "", 0.0)
+
+    with locks:
+        report = scene.cut(land=land)
+        assert report.exit_code == 3
+        assert {s.path: s.seal for s in report.stores} == {
+            str(scene.store(scene.paths[0])): "removed",
+            str(scene.store(scene.paths[1])): "left",
+        }
+    assert scene.writable() == [True, False]
 
 
 def test_a_seal_that_lets_rows_through_fails_the_cut(scene, monkeypatch):
@@ -245,7 +303,10 @@ def test_an_absent_table_refuses_unless_it_is_made_and_sealed(scene):
     before = scene.schemas()
     refused = scene.cut()
     assert refused.exit_code == 3
+    assert verdict_of(scene.measured()) == 0
+    told = summarize(scene.measured(), host="here")
     assert "--create-missing" in refused.reasons[0]
+    assert refused.reasons[0] in told.next_steps
     assert scene.schemas() == before
     made = scene.cut(request=msgspec.structs.replace(REQUEST, create_missing=True))
     assert made.exit_code == 0, made.reasons
@@ -274,6 +335,78 @@ def test_a_seal_that_stood_before_the_cut_is_not_taken_away_by_its_failure(scene
     assert {s.seal for s in report.stores} == {"stood before"}
     assert scene.schemas() == before
     assert scene.writable() == [False, False]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_killed_cut_leaves_seals_that_a_later_cut_names_as_its_own(tmp_path, begun):
+    """kill -9 undoes nothing: the seals refuse every insert, and say which cut planted them."""
+    plant_store(tmp_path / "one" / STORE, archives=0, actions=0)
+    run = Operator(tmp_path, None, None)
+    landing = ["sh", "-c", "kill -9 $PPID"]
+    killed = run("cut", tmp_path / "one", "--", *landing)
+    assert killed.code == -9
+    if not begun:
+        for receipt in (tmp_path / "custody" / "receipts").iterdir():
+            receipt.unlink()
+    again = run("cut", tmp_path / "one", "--", "false")
+    assert again.code == 3
+    (store,) = again.json["stores"]
+    assert store["seal"] == "stood before"
+    assert f"the cut that began at {store['sealed_by']}" in again.json["reasons"][-1]
+    assert ("after it had begun to land" in again.json["reasons"][-1]) is begun
+    command = again.json["next_steps"][-1].partition(": ")[2]
+    assert command == f"nl-cutover unseal {tmp_path / 'one'}"
+    assert f"cut of {store['sealed_by']}" in run("measure", tmp_path / "one", json=False).out
+    assert run(*command.split()[1:]).code == 0
+    clean = run("cut", tmp_path / "one", "--", "false")
+    assert [s["seal"] for s in clean.json["stores"]] == ["removed"]
+    assert len(clean.json["reasons"]) == 1
+
+
+def test_a_landing_answers_for_the_seals_that_it_found(tmp_path):
+    plant_store(tmp_path / "one" / STORE, archives=0, actions=0)
+    run = Operator(tmp_path, None, None)
+    assert run("cut", tmp_path / "one", "--", "sh", "-c", "kill -9 $PPID").code == -9
+    assert run("cut", tmp_path / "one", "--", "true").code == 0
+    third = run("cut", tmp_path / "one", "--", "false")
+    assert third.json["reasons"] == ["the landing command ended with 1"]
+
+
+REPLAY = (
+    "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); "
+    "c.execute('UPDATE nl_transaction_archive SET replay_count = coalesce(replay_count, 0) + 1 WHERE rowid = 2'); "
+    "c.commit()"
+)
+
+
+@pytest.mark.parametrize("while_landing", [True, False])
+def test_a_replay_counted_meanwhile_is_named_with_both_counts_and_the_next_command(tmp_path, operator, while_landing):
+    """The seal lets replays be counted unless the operator says otherwise: the row is another, the archive is not."""
+    checkout = tmp_path / "one"
+    store = checkout / STORE
+    plant_store(store, archives=4, actions=0, seed=81 + while_landing)
+    move = ["--telemetry", "leave", "--owner", "neo-operator"]
+    assert operator("migrate", checkout, *move).code == 0
+    with closing(sqlite3.connect(store)) as connection:
+        select = "SELECT archive_id, coalesce(replay_count, 0) FROM nl_transaction_archive WHERE rowid = 2"
+        key, before = connection.execute(select).fetchone()
+    replay = [sys.executable, "-c", REPLAY, str(store)]
+    if not while_landing:
+        subprocess.run(replay, check=True)
+    done = operator("cut", checkout, "--", *(replay if while_landing else ["true"]))
+    assert done.code == (8 if while_landing else 3)
+    named = [reason for reason in done.json["reasons"] if f"archive {key} in" in reason]
+    assert len(named) == 1
+    assert f"from {before} to {before + 1}" in named[0]
+    step = done.json["next_steps"][0]
+    assert f"nl-cutover migrate {checkout}" in step
+    assert operator("migrate", checkout, *move).code == 0
+    assert operator("measure", checkout).code == 0
+    if while_landing:
+        assert f"then nl-cutover measure {checkout}" in step
+    else:
+        assert step.endswith("then cut again")
+        assert operator("cut", checkout, "--", "true").code == 0
 
 
 def test_sealing_is_all_or_none_idempotent_and_reversible_to_the_byte(scene):

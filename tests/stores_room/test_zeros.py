@@ -12,6 +12,7 @@ from nl_cutover.contract.rows import ACTIONS, ARCHIVES
 from nl_cutover.stores import control, measurement
 from nl_cutover.stores.report import Report, TableReport
 from nl_cutover.stores.seal import Fence
+from nl_cutover.stores.summary import summarize
 from nl_cutover.stores.verdict import verdict_of, word
 from nl_cutover.verdicts import Absent, ExitCode, Measured, Unmeasurable, Zero
 
@@ -95,6 +96,7 @@ def test_the_seed(tmp_path: Path) -> None:
     assert one.open_mode
     assert verdict_of(found) is ExitCode.UNMEASURABLE
     assert verdict_of(report(*seats[:5])) is ExitCode.PROVED
+    assert "--create-missing -- COMMAND" in summarize(report(*seats[:5]), host="here").next_steps[-1]
     assert found.at == "2026-07-01T12:00:00.000Z"
 
 
