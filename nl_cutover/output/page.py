@@ -14,6 +14,7 @@ from .picture import as_svg
 _CANNOT = (
     "whether telemetry is stored: Memory Core admits it and has no operation that reads it back",
     "whether Memory Core holds today what it held when this was written",
+    "a command that ended before it could leave a receipt: nl-cutover explain asks the ledger too",
     "what was lost on the host before the first count",
 )
 

@@ -60,12 +60,13 @@ def plane_lines(story: Story) -> list[str]:
 def as_mermaid(story: Story) -> str:
     """A flowchart in a Markdown fence, under 2,000 characters and 80 columns, whatever the names are."""
     nodes, edges, hidden = [], [], 0
-    for number, shelf in enumerate(shelves(story)):
+    shown = shelves(story)
+    room = _SHOWN // max(1, min(len(shown), _SHOWN // 2))
+    for number, shelf in enumerate(shown):
         if number >= _SHOWN // 2:
             hidden += len(shelf.seats) + 1
             continue
         target = "none" if shelf.id is None else f"s{number}"
-        room = max(1, _SHOWN // max(1, min(len(story.measured.stores), _SHOWN // 2)))
         for at, seat in enumerate(shelf.seats[:room]):
             nodes.append(f'  c{number}_{at}["checkout {_label(seat.name, 14)}"]')
             edges.append(f"  c{number}_{at} --> {target}")

@@ -76,11 +76,13 @@ def tell(chain: Sequence[Read]) -> Story:
     measured = next((r.measured for r in reversed(receipts) if not isinstance(r, SettleReceipt | LandingReceipt)), None)
     settled = next((r.settled for r in reversed(receipts) if isinstance(r, MigrateReceipt | SettleReceipt)), [])
     events = [_event(one) for one in chain]
-    decides = events[receipts.index(deciding(receipts) or last)]
+    decides = deciding(receipts)
+    stands = events[receipts.index(decides or last)]
+    code = None if decides is None else stands.exit_code
     return Story(
         run=last.run,
-        verdict=decides.verdict,
-        exit_code=int(ExitCode.PARTIAL) if decides.exit_code is None else decides.exit_code,
+        verdict=stands.verdict,
+        exit_code=int(ExitCode.PARTIAL) if code is None else code,
         at=last.at,
         host=last.tool.host,
         tool=f"{last.tool.name} {last.tool.version}",
@@ -108,13 +110,11 @@ def _newest(receipts: Sequence[Kinds], kind: type[Kind]) -> Kind | None:
 
 def _event(one: Read) -> Event:
     receipt = one.receipt
-    verdict, code = ("landing", None) if isinstance(receipt, LandingReceipt) else _verdict(receipt)
+    if isinstance(receipt, LandingReceipt):
+        verdict, code = "landing", None
+    else:
+        verdict, code = receipt.outcome.verdict, int(receipt.outcome.exit_code)
     return Event(receipt.number, receipt.at, kind_of(receipt), verdict, code, _sentence(receipt), one.sha256)
-
-
-def _verdict(receipt: Kinds) -> tuple[str, int]:
-    assert not isinstance(receipt, LandingReceipt)
-    return receipt.outcome.verdict, int(receipt.outcome.exit_code)
 
 
 def _sentence(receipt: Kinds) -> str:

@@ -115,11 +115,11 @@ def _verify(receipt: VerifyReceipt) -> Iterator[Claim]:
 
 def _cut(receipt: CutReceipt) -> Iterator[Claim]:
     o = receipt.outcome
-    command = -1 if o.command is None else o.command.exit_code
+    command = None if o.command is None else o.command.exit_code
+    yield o.exit_code != ExitCode.PROVED or command == 0, f"it says proved, and its command ended with {command}"
     amiss = [("unaccounted rows", sum(store.unaccounted or 0 for store in o.stores)), ("reasons", len(o.reasons))]
-    yield from _proved(o.exit_code, [*amiss, ("as the exit code of the command", command)])
     unsealed = [store.id for store in o.stores if store.seal not in ("planted", "stood before")]
-    yield from _proved(o.exit_code, [("stores without a seal", len(unsealed))])
+    yield from _proved(o.exit_code, [*amiss, ("stores without a seal", len(unsealed))])
     yield o.host == receipt.tool.host, f"it speaks of host {o.host} and was written on {receipt.tool.host}"
     cut, measured = {store.id for store in o.stores}, stores_of(receipt.measured)
     yield o.exit_code != ExitCode.PROVED or cut == measured, "the stores that were cut are not those that were measured"

@@ -66,3 +66,11 @@ def hostile(story: Story) -> Story:
             msgspec.structs.replace(event, sentence=name) for event, name in zip(story.timeline, HOSTILE, strict=False)
         ],
     )
+
+
+def crowded(story: Story) -> Story:
+    """A store that forty checkouts reach, forty more that reach none, and names that all have to be written in codes."""
+    name = '"' * 40
+    (store,) = story.measured.stores
+    checkouts = [MeasuredCheckout(name, name, "measured", store.id if at % 2 else None) for at in range(80)]
+    return msgspec.structs.replace(story, measured=MeasuredFacts(checkouts, [store]))

@@ -7,7 +7,7 @@ import pytest
 
 from nl_cutover.output.page import as_html
 from tests.browser import CONTRASTS, OVERFLOWS, chromium
-from tests.papers.stories import hostile, told
+from tests.papers.stories import crowded, hostile, told
 
 pytestmark = pytest.mark.chromium
 LEGIBLE = 4.5  # contrast of small text, WCAG 2.2 AA
@@ -37,7 +37,7 @@ def keep(page, name: str) -> None:
 
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("change", [None, hostile], ids=["plain", "hostile"])
+@pytest.mark.parametrize("change", [None, hostile, crowded], ids=["plain", "hostile", "crowded"])
 def test_nothing_overflows_and_all_is_legible(show, width, scheme, change):
     page = show(*filter(None, [change]))
     page.window(width)

@@ -87,7 +87,7 @@ def test_the_newest_may_be_missing_and_that_is_said(stranger, receipts):
             lambda b: b["measured"]["stores"][0]["tables"][0].update(state="unmeasurable"),
             "could not be read",
         ),
-        ("0007-cut", lambda b: b["outcome"]["command"].update(exit_code=1), "exit code of the command"),
+        ("0007-cut", lambda b: b["outcome"]["command"].update(exit_code=1), "its command ended with 1"),
         ("0007-cut", lambda b: b["outcome"]["stores"][0].update(seal="removed"), "without a seal"),
         ("0007-cut", lambda b: b["outcome"].update(stores=[]), "not those that were measured"),
     ],

@@ -10,7 +10,7 @@ from nl_cutover.output.paper_views import as_paste
 from nl_cutover.output.picture import as_mermaid
 from tests.conftest import Operator
 from tests.node import node_modules
-from tests.papers.stories import HOSTILE, hostile, told
+from tests.papers.stories import HOSTILE, crowded, hostile, told
 
 
 class Reader(html.parser.HTMLParser):
@@ -85,6 +85,7 @@ def test_a_run_is_named_by_its_id_or_its_folder(whole_road, tmp_path):
 
 def test_its_exit_code_is_the_runs(receipts):
     """Neither a plan nor a settling proves anything, and a landing that nobody saw end is not proved."""
+    assert told(receipts[3:4]).exit_code == 7, "a settling after a run that left no receipt"
     codes = [told(receipts[:n]).exit_code for n in range(1, 9)]
     assert codes == [3, 3, 0, 0, 0, 7, 0, 0]
     assert [told(receipts[:n]).verdict for n in (2, 4, 6, 8)] == ["refused", "proved", "landing", "landed"]
@@ -116,7 +117,7 @@ def test_control_an_unescaped_name_would_be_seen(receipts):
     assert "script" in Reader(broken).tags
 
 
-@pytest.mark.parametrize("change", [lambda s: s, hostile])
+@pytest.mark.parametrize("change", [lambda s: s, hostile, crowded])
 def test_both_blocks_fit_a_channel(receipts, change):
     for block in blocks(as_paste(change(told(receipts)))):
         assert len(block) < 2000
