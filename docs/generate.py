@@ -1,6 +1,7 @@
 """Write what the papers take from the code: `python docs/generate.py`.
 
-`docs/reference.md` is the live `--help` of every verb. In README.md it is what stands between
+`docs/reference.md` is the live `--help` of every verb, `docs/schemas/` the JSON Schema of every document. In README.md it
+is what stands between
 `<!-- generated: NAME -->` and `<!-- end -->`: the exit codes and the fields of the JSON documents. A test compares;
 this script mends.
 """
@@ -8,6 +9,7 @@ this script mends.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
@@ -26,7 +28,18 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nl_cutover.cli import app  # noqa: E402
-from nl_cutover.migration.report import RunReport  # noqa: E402
+from nl_cutover.cli.common import Failure  # noqa: E402
+from nl_cutover.cut.report import CutReport  # noqa: E402
+from nl_cutover.cut.sealing import SealReport  # noqa: E402
+from nl_cutover.memory_core.conformance import Report as ConformanceReport  # noqa: E402
+from nl_cutover.migration.plan import Plan  # noqa: E402
+from nl_cutover.migration.report import RunReport, SettleReport  # noqa: E402
+from nl_cutover.migration.verify import VerifyReport  # noqa: E402
+from nl_cutover.papers.explaining import Explanation  # noqa: E402
+from nl_cutover.papers.kinds import Kinds  # noqa: E402
+from nl_cutover.papers.merging import MergeReport  # noqa: E402
+from nl_cutover.papers.story import Story  # noqa: E402
+from nl_cutover.papers.verifying import ReceiptCheck  # noqa: E402
 from nl_cutover.stores.summary import MeasureReport  # noqa: E402
 from nl_cutover.verdicts import EXIT_MEANINGS  # noqa: E402
 
@@ -105,6 +118,38 @@ def _inner(hint: Any) -> tuple[type | None, bool]:
     return None, False
 
 
+SCHEMAS: dict[str, Any] = {
+    "conformance-1": ConformanceReport,
+    "cut-1": CutReport,
+    "error-1": Failure,
+    "explain-1": Explanation,
+    "measure-1": MeasureReport,
+    "merge-1": MergeReport,
+    "plan-1": Plan,
+    "receipt-1": Kinds,
+    "receipt-check-1": ReceiptCheck,
+    "report-1": Story,
+    "run-1": RunReport,
+    "seal-1": SealReport,
+    "settle-1": SettleReport,
+    "verify-1": VerifyReport,
+}
+
+
+def schema(name: str) -> str:
+    """The JSON Schema of a document. Every field is written always, so every field of the struct is required."""
+    made = msgspec.json.schema(SCHEMAS[name], ref_template="#/$defs/{name}")
+    for part in made.get("$defs", {}).values():
+        if "properties" in part:
+            part["required"] = sorted(part["properties"])
+            own = part["properties"].get("schema", {})
+            if "default" in own:
+                own["const"] = own.pop("default")
+    title = f"nl-cutover/{name.replace('-1', '/1')}"
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.dumps(head | made, indent=1, ensure_ascii=False) + "\n"
+
+
 GENERATED = {
     "exit codes": exit_codes,
     "measure": lambda: fields(MeasureReport),
@@ -126,7 +171,10 @@ def readme(text: str) -> str:
 
 
 def main() -> None:
-    for path, text in ((REFERENCE, reference()), (README, readme(README.read_text("utf-8")))):
+    written = {REFERENCE: reference(), README: readme(README.read_text("utf-8"))}
+    written |= {ROOT / "docs" / "schemas" / f"{name}.json": schema(name) for name in SCHEMAS}
+    for path, text in written.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8")
         sys.stdout.write(f"{path.relative_to(ROOT)}\n")
 

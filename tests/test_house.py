@@ -47,6 +47,7 @@ def test_imports_run_one_way(copy):
         ("ingress/session.py", "from ..migration import plan", "imports run one way"),
         ("plane/mounts.py", "from ..stores import holders", "imports run one way"),
         ("ingress/sse.py", "import sqlite3", "the recorder keeps no store"),
+        ("cut/gate.py", "from ..papers import story", "imports run one way"),
     ],
 )
 def test_a_broken_contract_is_seen(copy, file, line, contract):
@@ -107,7 +108,7 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_carries_the_resources_and_nothing_else_of_the_checkout(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for folder in ("migrations", "checks", "runbooks"):
+    for folder in ("migrations", "checks", "runbooks", "docs/schemas"):
         wanted = {f.name for f in (ROOT / folder).iterdir() if f.is_file() and not f.name.startswith(".")}
         carried = {Path(n).name for n in names if n.startswith(f"nl_cutover/_resources/{folder}/")}
         assert wanted <= carried, folder

@@ -14,10 +14,27 @@ import typer
 from .. import __version__
 from ..errors import CutoverError
 from ..verdicts import EXIT_MEANINGS, ExitCode
-from . import cut, demo, mc, measure, migrate, plan, plane, receipt, recorder, resolve, seal, settle, status, verify
-from .common import complain, say
+from . import (
+    cut,
+    demo,
+    mc,
+    measure,
+    migrate,
+    plan,
+    plane,
+    receipt,
+    recorder,
+    report,
+    resolve,
+    seal,
+    settle,
+    status,
+    verify,
+)
+from .common import Failure, complain, say
 
 _EPILOG = "Exit codes: " + " · ".join(f"{int(code)} {meaning}" for code, meaning in EXIT_MEANINGS.items())
+_COMPLETE = "_NL_CUTOVER_COMPLETE"
 _TAKE_A_COMMAND = frozenset({"cut"})  # verbs with `-- COMMAND...`
 
 _Usage: Any = typer.BadParameter.__bases__[0]  # typer carries its own click, or uses click's, by version
@@ -56,6 +73,8 @@ app.command()(seal.unseal)
 app.command()(cut.cut)
 app.command()(status.status)
 app.add_typer(plane.app, name="plane")
+app.command()(report.explain)
+app.command()(report.report)
 app.add_typer(receipt.app, name="receipt")
 app.command()(resolve.resolve)
 app.add_typer(recorder.app, name="recorder")
@@ -65,6 +84,8 @@ app.command()(demo.demo)
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit. Errors are caught here, once, and printed with what to do next."""
+    if _COMPLETE in os.environ:
+        app(prog_name="nl-cutover")  # a shell asks for words, in the way that typer's own main answers
     arguments = list(sys.argv[1:] if argv is None else argv)
     command: list[str] = []
     if arguments and arguments[0] in _TAKE_A_COMMAND and "--" in arguments:
@@ -128,12 +149,11 @@ def _explain(code: ExitCode, message: str, hint: str, as_json: bool) -> int:
         from ..migration.words import verdict_word
         from ..output.json import as_json as encode
 
-        body: dict[str, Any] = {
-            "schema": "nl-cutover/error/1",
-            "verdict": verdict_word(code),
-            "exit_code": int(code),
-            "error": message,
-            "next_steps": [hint] if hint else [],
-        }
-        say(encode(body))
+        say(
+            encode(
+                Failure(
+                    verdict=verdict_word(code), exit_code=int(code), error=message, next_steps=[hint] if hint else []
+                )
+            )
+        )
     return int(code)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, assert_never
 
+import msgspec
 import typer
 
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
@@ -25,6 +26,16 @@ class Format(StrEnum):
     TABLE = "table"
     MARKDOWN = "markdown"
     JSON = "json"
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """`nl-cutover/error/1`: what `--format json` prints where there is no result."""
+
+    schema: str = "nl-cutover/error/1"
+    verdict: str
+    exit_code: int
+    error: str
+    next_steps: list[str]
 
 
 Checkouts = Annotated[
@@ -100,6 +111,9 @@ ReceiptsOption = Annotated[
     list[Path] | None,
     typer.Option("--receipt", help="Read this receipt; repeatable.  [default: those of --custody]", metavar="FILE"),
 ]
+ReceiptOption = Annotated[
+    bool, typer.Option("--receipt", help="Leave a receipt in the custody directory; without it nothing is written.")
+]
 UpdatesOption = Annotated[
     str, typer.Option("--updates", help="allow | refuse: whether archives may still count replays.", metavar="HOW")
 ]
@@ -161,7 +175,7 @@ def say(text: str) -> None:
     """Write to stdout; that it is closed, full or another character set changes no exit code."""
     if sys.stdout is None:
         return
-    encoding = "utf-8" if text.startswith("{") else sys.stdout.encoding or "utf-8"  # JSON is UTF-8 whatever the locale
+    encoding = "utf-8" if text.startswith(("{", "<!")) else sys.stdout.encoding or "utf-8"  # whatever the locale
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))

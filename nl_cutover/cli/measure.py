@@ -12,6 +12,7 @@ from .common import (
     ExpectOption,
     Format,
     FormatOption,
+    ReceiptOption,
     Roots,
     finish,
 )
@@ -24,6 +25,7 @@ def measure(
     allow_absent: AbsentOption = False,
     closed: ClosedOption = False,
     engine: EngineOption = None,
+    receipt: ReceiptOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -39,4 +41,8 @@ def measure(
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, engine=engine)
     report = measured(settings, expect=expect_checkouts, closed=closed, ledger=True)
     result = summarize(report, host=socket.gethostname(), allow_absent=allow_absent)
+    if receipt:
+        from ..papers.taking import measure_receipt
+
+        result = measure_receipt(settings.custody, report, result)
     finish(result, measure_document(result), format)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bo
     """Discover the settings' checkouts and measure their stores; with `ledger`, against the custody's ledger."""
     from ..custody.directory import exists
     from ..errors import UsageError
+    from ..output.progress import Heartbeat
     from ..stores.checkouts import discover
     from ..stores.measurement import Options, measure
     from .engines import container_mounts
@@ -48,13 +50,15 @@ def measured(settings: Settings, *, expect: int | None, closed: bool, ledger: bo
     named = [msgspec.structs.replace(c, seat=seats.get(c.path, c.seat)) for c in checkouts]
     looked = container_mounts(settings)
     options = Options(mounts=looked.mounts)
-    if not ledger or not exists(settings.custody):
-        report = measure(named, clock=utc_now, environ=os.environ, options=options)
-    else:
-        from ..custody.reading import LedgerReader
+    with Heartbeat(sys.stderr) as beat:
+        beat.stage("measure", 0)
+        if not ledger or not exists(settings.custody):
+            report = measure(named, clock=utc_now, environ=os.environ, options=options)
+        else:
+            from ..custody.reading import LedgerReader
 
-        with LedgerReader(settings.custody) as reader:
-            report = measure(named, clock=utc_now, environ=os.environ, accounts=reader.accounts, options=options)
+            with LedgerReader(settings.custody) as reader:
+                report = measure(named, clock=utc_now, environ=os.environ, accounts=reader.accounts, options=options)
     warnings = (*report.warnings, *([looked.warning] if looked.warning else []))
     return msgspec.structs.replace(report, containers=looked.words, warnings=warnings)
 

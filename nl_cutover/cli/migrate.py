@@ -105,6 +105,7 @@ def migrate(
     beside = container_of(settings, settings.url, required=wants_container(evidence, graph))
     report = measured(settings, expect=expect_checkouts, closed=closed)
     with progress() as watched:
+        watched.stage("plan", 0)
         result = run_migration(
             report,
             policy,

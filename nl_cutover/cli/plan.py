@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from .common import (
     Format,
     FormatOption,
     OwnerOption,
+    ReceiptOption,
     Roots,
     finish,
 )
@@ -64,6 +66,7 @@ def plan(
     expect_checkouts: ExpectOption = None,
     closed: ClosedOption = False,
     engine: EngineOption = None,
+    receipt: ReceiptOption = False,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
@@ -72,15 +75,21 @@ def plan(
     from ..migration.plan import build_plan
     from ..migration.preparing import source_of
     from ..output.json import as_json
+    from ..output.progress import Heartbeat
     from ..output.views import plan_document
-    from .measuring import measured, now_ms
+    from .measuring import measured, now_iso, now_ms
     from .settings import load
 
     settings = load(config=config, checkouts=checkouts, roots=root, custody=custody, owner=owner, engine=engine)
     policy = policy_of(telemetry, replays, life_gap, choose, settings)
     report = measured(settings, expect=expect_checkouts, closed=closed)
-    with source_of(report) as source:
+    with Heartbeat(sys.stderr) as beat, source_of(report) as source:
+        beat.stage("plan", 0)
         made = build_plan(source, policy, now_ms=now_ms())
+    if receipt:
+        from ..papers.taking import plan_receipt
+
+        made = plan_receipt(settings.custody, report, made, now_iso())
     if out is not None:
         from ..errors import UsageError
 

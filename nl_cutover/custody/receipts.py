@@ -57,7 +57,7 @@ def read(path: Path) -> tuple[bytes, dict[str, Any]]:
         canonical = isinstance(parsed, dict) and rfc8785.dumps(parsed) == body
     except OSError as error:
         raise CustodyError(f"receipt {path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, rfc8785.CanonicalizationError):
+    except (msgspec.DecodeError, rfc8785.CanonicalizationError, RecursionError):
         canonical = False
     if not canonical:
         raise CustodyError(f"receipt {path} is not canonical JSON: it was changed or torn")

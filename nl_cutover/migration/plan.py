@@ -55,7 +55,7 @@ class StorePlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`digest` covers everything but itself and `notes`, which depend on the hour."""
+    """`digest` covers everything but itself, `notes`, which depend on the hour, and `receipt`."""
 
     schema: str = SCHEMA
     verdict: str  # ready | blocked
@@ -81,6 +81,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     blockers: list[str]
     notes: list[str]
     digest: str = ""
+    receipt: str | None = None
 
 
 class _Tally:
@@ -143,9 +144,9 @@ def build_plan(
 
 
 def digest_of(plan: Plan) -> str:
-    """SHA-256 of the plan's canonical JSON without `digest` and `notes`."""
+    """SHA-256 of the plan's canonical JSON without `digest`, `notes` and `receipt`."""
     body: dict[str, Any] = msgspec.to_builtins(plan)
-    del body["digest"], body["notes"]
+    del body["digest"], body["notes"], body["receipt"]
     return hashlib.sha256(rfc8785.dumps(body)).hexdigest()
 
 

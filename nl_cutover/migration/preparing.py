@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from .. import __version__
 from ..errors import UnmeasurableError
 from ..stores.private import private_folder
@@ -64,8 +66,16 @@ def measured_facts(report: Report) -> dict[str, Any]:
                 "path": s.path,
                 "aliases": list(s.aliases),
                 "open_mode": s.open_mode,
+                "seal": msgspec.to_builtins(s.seal),
                 "tables": [
-                    {"name": t.name, "state": t.state, "rows": t.rows, "zero": t.zero and str(t.zero)} for t in s.tables
+                    {
+                        "name": t.name,
+                        "state": t.state,
+                        "rows": t.rows,
+                        "zero": t.zero and str(t.zero),
+                        "unaccounted": t.unaccounted,
+                    }
+                    for t in s.tables
                 ],
             }
             for s in report.stores

@@ -69,24 +69,25 @@ def as_table(document: Document) -> str:
 
 def as_markdown(document: Document) -> str:
     """For an incident channel: one fact a line, 80 columns, under 2,000 characters, no colour, no box drawing."""
-    head = [
-        f"**{document.title}: {document.verdict.upper()}** (exit {document.exit_code})",
-        "",
-        *(_bullet(f"{name}: {value}") for name, value in document.facts),
-    ]
-    tail = [_bullet(f"next: {step}") for step in document.next_steps]
-    body = [_bullet(note) for note in document.notes]
-    for table in document.tables:
-        body += [_bullet(_row_sentence(table, row)) for row in table.rows]
-    room = _MARKDOWN_LIMIT - sum(len(line) + 1 for line in (*head, *tail)) - _WIDTH
+    head = f"**{document.title}: {document.verdict.upper()}** (exit {document.exit_code})\n"
+    body = [f"{name}: {value}" for name, value in document.facts] + document.notes
+    body += [_row_sentence(table, row) for table in document.tables for row in table.rows]
+    tail = _fitting([f"next: {step}" for step in document.next_steps], _MARKDOWN_LIMIT // 3)
+    kept = _fitting(body, _MARKDOWN_LIMIT - sum(len(line) + 1 for line in (head, *tail)))
+    return "\n".join((head, *kept, *tail)) + "\n"
+
+
+def _fitting(texts: Sequence[str], room: int) -> list[str]:
+    """As many bullets as there is room for, and a line that counts the others."""
     kept: list[str] = []
-    for line in body:
+    room -= _WIDTH
+    for number, text in enumerate(texts):
+        line = _bullet(text)
         room -= len(line) + 1
         if room < 0:
-            kept.append(f"- and {len(body) - len(kept)} more lines: --format json has them all")
-            break
+            return [*kept, f"- and {len(texts) - number} more lines: --format json has them all"]
         kept.append(line)
-    return "\n".join((*head, *kept, *tail)) + "\n"
+    return kept
 
 
 def _row_sentence(table: Table, row: Sequence[str]) -> str:
@@ -96,7 +97,7 @@ def _row_sentence(table: Table, row: Sequence[str]) -> str:
 
 
 def _bullet(text: str) -> str:
-    words = " ".join(word if len(word) <= 60 else shorten(word, 60) for word in visible(text).split(" "))
+    words = " ".join(word if len(word) <= 60 else shorten(word, 60) for word in shorten(visible(text), 500).split(" "))
     return textwrap.fill(
         words, _WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=True
     )

@@ -19,13 +19,28 @@ _HEARTBEAT = 10.0  # seconds
 
 
 class Heartbeat:
-    """Plain lines: at the start of a stage, then at most every 10 s, and at its end."""
+    """Plain lines: at the start of a stage and at its end, and every 10 s between them, even when nothing advances.
 
-    def __init__(self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._monotonic = stream, monotonic
+    A stage of 0 rows is one of unknown length. `every` is in seconds.
+    """
+
+    def __init__(
+        self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic, every: float = _HEARTBEAT
+    ) -> None:
+        self._stream, self._monotonic, self._every = stream, monotonic, every
         self._lock = threading.Lock()
         self._name, self._total, self._done = "", 0, 0
         self._began = self._last = monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="nl-cutover-heartbeat", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
 
     def stage(self, name: str, total: int) -> None:
         with self._lock:
@@ -37,20 +52,35 @@ class Heartbeat:
     def advance(self, rows: int = 1) -> None:
         with self._lock:
             self._done += rows
-            now = self._monotonic()
             if self._done >= self._total > 0:
-                self._line(f"{self._name}: {self._done} of {self._total} done in {now - self._began:.1f} s")
-            elif now - self._last >= _HEARTBEAT:
-                self._last = now
-                rate = self._done / max(now - self._began, 1e-9)
-                left = (self._total - self._done) / max(rate, 1e-9)
-                self._line(f"{self._name}: {self._done} of {self._total}, {rate:.0f}/s, about {left:.0f} s left")
+                self._line(f"{self._name}: {self._done} of {self._total} done in {self._elapsed():.1f} s")
 
     def note(self, sentence: str) -> None:
         with self._lock:
             self._line(sentence)
 
+    def _beat(self) -> None:
+        wait = self._every
+        while not self._over.wait(wait):
+            with self._lock:
+                wait = self._last + self._every - self._monotonic()
+                if wait <= 0:
+                    wait = self._every
+                    self._line(self._state())
+
+    def _state(self) -> str:
+        rate = self._done / max(self._elapsed(), 1e-9)
+        if not 0 < self._done < self._total:
+            far = f" {self._done} of {self._total}," if self._total else ""
+            return f"{self._name or 'working'}:{far} {self._elapsed():.0f} s so far"
+        left = (self._total - self._done) / rate
+        return f"{self._name}: {self._done} of {self._total}, {rate:.0f}/s, about {left:.0f} s left"
+
+    def _elapsed(self) -> float:
+        return self._monotonic() - self._began
+
     def _line(self, text: str) -> None:
+        self._last = self._monotonic()
         try:
             print(text, file=self._stream, flush=True)
         except (OSError, ValueError, AttributeError):
@@ -65,7 +95,7 @@ class Bar:
         self._task: object = None
 
     def stage(self, name: str, total: int) -> None:
-        self._task = self._bars.add_task(name, total=total) if total else None
+        self._task = self._bars.add_task(name, total=total or None)
 
     def advance(self, rows: int = 1) -> None:
         if self._task is not None:
@@ -82,11 +112,24 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
         yield Silent()
     elif sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
+        from rich.text import Text
 
-        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        class Rate(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                speed = task.finished_speed or task.speed
+                return Text("" if speed is None else f"{speed:.0f}/s")
+
+        columns = (
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            Rate(),
+            TimeRemainingColumn(),
+        )
         with Bars(*columns, console=Console(stderr=True)) as bars:
             yield Bar(bars)
     else:
-        yield Heartbeat(sys.stderr)
+        with Heartbeat(sys.stderr) as beat:
+            yield beat

@@ -90,6 +90,7 @@ def measure_document(report: MeasureReport) -> Document:
         *([("zeros", "; ".join(zeros))] if zeros else []),
         ("containers", report.containers),
         ("control", "planted rows came back" if report.control.ok else report.control.reason),
+        *([("receipt", report.receipt)] if report.receipt else []),
     ]
     return document(
         "measure",
@@ -128,6 +129,7 @@ def plan_document(plan: Plan) -> Document:
         ("archives", f"{plan.archives_to_send} of {plan.archives} to send, {plan.duplicates} twice on the host"),
         ("replays", f"{plan.marks} carried as {plan.replays}"),
         ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {plan.actions} actions to send"),
+        *([("receipt", plan.receipt)] if plan.receipt else []),
     ]
     refused = [[row.key, row.table, row.store, row.reason] for row in plan.refused[:_SHOWN]]
     choices = [

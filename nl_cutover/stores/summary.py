@@ -35,6 +35,7 @@ class MeasureReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     containers: str
     next_steps: list[str]
+    receipt: str | None = None
 
 
 def summarize(report: Report, *, host: str, allow_absent: bool = False) -> MeasureReport:

@@ -29,7 +29,9 @@ STORE = Path(".neo-ai-data/sqlite/memory-core-graph.sqlite")
 _LIMIT_S = 60
 
 
-_HEARTBEAT = re.compile(r"^\w+: \d+ of \d+, \d+/s, about \d+ s left\n", re.MULTILINE)  # comes on a slow machine alone
+_HEARTBEAT = re.compile(
+    r"^\w+:( \d+ of \d+,)? (\d+/s, about \d+ s left|\d+ s so far)\n", re.MULTILINE
+)  # comes on a slow machine alone
 
 
 class Scene:

@@ -90,6 +90,8 @@ def test_documented_json_fields_are_those_of_the_documents(name, structs):
 def test_the_schemas_have_the_documented_names():
     for schema in (summary.SCHEMA, migration.SCHEMA, plan.SCHEMA, verify.SCHEMA, sealing.SCHEMA, cutting.SCHEMA):
         assert f"`{schema}`" in README
+    for path in (ROOT / "docs" / "schemas").glob("*-1.json"):
+        assert f"`nl-cutover/{path.stem.removesuffix('-1')}/1`" in README
 
 
 def test_generated_parts_are_as_the_generator_writes_them(generate):
@@ -104,7 +106,7 @@ def test_control_a_generated_part_that_was_changed_is_noticed(generate):
 
 def test_every_verb_in_the_papers_exists(generate):
     verbs = set(generate.verbs())
-    for paper in [*PAPERS, ROOT / "CHANGELOG.md"]:
+    for paper in [*PAPERS, ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
         for words in re.findall(r"(?:^\$ |`)nl-cutover ([a-z]+(?: [a-z]+)?)", paper.read_text("utf-8"), re.MULTILINE):
             both = tuple(words.split())
             assert both in verbs or both[:1] in verbs, f"{paper.name}: nl-cutover {words}"

@@ -1,0 +1,133 @@
+"""What a receipt says twice must agree: counts with their total, the id map with the counts, the verdict with both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TypeVar, assert_never
+
+from ..migration.plan import digest_of
+from ..verdicts import ExitCode
+from .kinds import (
+    CutReceipt,
+    Kinds,
+    LandingReceipt,
+    MeasuredFacts,
+    MeasureReceipt,
+    MigrateReceipt,
+    PlanReceipt,
+    SettleReceipt,
+    VerifyReceipt,
+)
+
+Name = TypeVar("Name")
+Claim = tuple[bool, str]  # whether it holds, and what is wrong otherwise
+
+
+def contradictions(receipt: Kinds) -> list[str]:
+    """What is wrong inside one receipt, in words; empty when everything in it agrees."""
+    match receipt:
+        case MeasureReceipt():
+            claims = _measure(receipt)
+        case PlanReceipt():
+            claims = _plan(receipt)
+        case MigrateReceipt():
+            claims = _migrate(receipt)
+        case SettleReceipt():
+            claims = _proved(receipt.outcome.exit_code, (("left", receipt.outcome.left),))
+        case VerifyReceipt():
+            claims = _verify(receipt)
+        case LandingReceipt():
+            claims = iter(())
+        case CutReceipt():
+            claims = _cut(receipt)
+        case _:
+            assert_never(receipt)
+    return [wrong for holds, wrong in claims if not holds]
+
+
+def _proved(code: ExitCode, amiss: Iterable[tuple[str, int]]) -> Iterator[Claim]:
+    """Exit 0 is refuted by each count that should be 0."""
+    for name, count in amiss:
+        yield code != ExitCode.PROVED or count == 0, f"it says proved, and counts {count} {name}"
+
+
+def _measure(receipt: MeasureReceipt) -> Iterator[Claim]:
+    totals, measured = receipt.outcome.totals, receipt.measured
+    tables = [table for store in measured.stores for table in store.tables]
+    for name, total, counts in (
+        ("rows", totals.archives + totals.actions, [t.rows for t in tables]),
+        ("unaccounted", totals.unaccounted, [t.unaccounted for t in tables]),
+    ):
+        found = sum(count or 0 for count in counts)
+        yield found == total, f"its tables hold {found} {name}, its totals say {total}"
+    states = [*(table.state for table in tables), *(checkout.state for checkout in measured.checkouts)]
+    amiss = [("unaccounted rows", totals.unaccounted), ("places that could not be read", states.count("unmeasurable"))]
+    yield from _proved(receipt.outcome.exit_code, [*amiss, ("failed controls", int(not receipt.outcome.control))])
+
+
+def _plan(receipt: PlanReceipt) -> Iterator[Claim]:
+    plan = receipt.plan
+    yield digest_of(plan) == plan.digest, "the plan is not what its digest says"
+    rows = sum(store.archives.rows for store in plan.stores)
+    told = plan.archives + plan.duplicates
+    yield rows == told, f"its stores hold {rows} archives, the plan speaks of {told}"
+    yield from _proved(receipt.outcome.exit_code, [("blockers", len(plan.blockers))])
+
+
+def _migrate(receipt: MigrateReceipt) -> Iterator[Claim]:
+    a, t, m = receipt.outcome.archives, receipt.outcome.telemetry, receipt.outcome.marks
+    for name, rows, parts in (
+        ("archives", a.rows, (a.confirmed, a.refused, a.unknown, a.pending, a.differs, a.excluded)),
+        ("telemetry", t.rows, (t.admitted, t.refused, t.left, t.discarded, t.unknown, t.pending, t.excluded)),
+    ):
+        yield sum(parts) == rows, f"{name}: the outcomes add up to {sum(parts)}, there are {rows} rows"
+        yield min(parts) >= 0, f"{name}: a count is negative"
+    confirmed = sum(entry.confirmed for entry in receipt.id_map)
+    yield confirmed == a.confirmed, f"the id map confirms {confirmed} archives, the outcome says {a.confirmed}"
+    made = sum(entry.marks_made for entry in receipt.id_map)
+    yield made == m.made, f"the id map counts {made} marks, the outcome says {m.made}"
+    for new, times in _twice(entry.new for entry in receipt.id_map):
+        yield False, f"the id map gives the new id {new} to {times} archives"
+    for (old, _), times in _twice((entry.old, entry.content_digest) for entry in receipt.id_map):
+        yield False, f"the id map names the archive {old} {times} times"
+    stopped = int(receipt.outcome.stopped is not None)
+    amiss = [
+        ("refused", a.refused + t.refused),
+        ("unknown", a.unknown + t.unknown + m.unknown),
+        ("pending", a.pending + t.pending),
+        ("different", a.differs),
+        ("left", t.left),
+        ("missing marks", m.wanted - m.made),
+        ("stops", stopped),
+    ]
+    yield from _proved(receipt.outcome.exit_code, amiss)
+
+
+def _verify(receipt: VerifyReceipt) -> Iterator[Claim]:
+    o = receipt.outcome
+    yield o.equal <= o.checked <= o.expected, f"{o.equal} equal of {o.checked} checked of {o.expected} expected"
+    yield o.bytes_equal <= o.equal, f"{o.bytes_equal} equal to the byte, {o.equal} equal"
+    named = o.expected - o.equal
+    yield named == len(o.differences), f"{named} archives are not equal, {len(o.differences)} differences are named"
+    yield from _proved(o.exit_code, [("differences", len(o.differences)), ("missing", o.missing)])
+
+
+def _cut(receipt: CutReceipt) -> Iterator[Claim]:
+    o = receipt.outcome
+    command = None if o.command is None else o.command.exit_code
+    yield o.exit_code != ExitCode.PROVED or command == 0, f"it says proved, and its command ended with {command}"
+    amiss = [("unaccounted rows", sum(store.unaccounted or 0 for store in o.stores)), ("reasons", len(o.reasons))]
+    unsealed = [store.id for store in o.stores if store.seal not in ("planted", "stood before")]
+    yield from _proved(o.exit_code, [*amiss, ("stores without a seal", len(unsealed))])
+    yield o.host == receipt.tool.host, f"it speaks of host {o.host} and was written on {receipt.tool.host}"
+    cut, measured = {store.id for store in o.stores}, stores_of(receipt.measured)
+    yield o.exit_code != ExitCode.PROVED or cut == measured, "the stores that were cut are not those that were measured"
+
+
+def stores_of(measured: MeasuredFacts) -> set[str]:
+    return {store.id for store in measured.stores}
+
+
+def _twice(names: Iterable[Name]) -> list[tuple[Name, int]]:
+    return [(name, count) for name, count in Counter(names).items() if count > 1]
