@@ -17,7 +17,7 @@ from ..custody.directory import exists, store_locks
 from ..custody.entries import ActionEntry, ArchiveEntry
 from ..custody.ledger import Ledger, RunFacts
 from ..custody.reading import LedgerReader
-from ..errors import CustodyError, DifferenceError, RefusedError
+from ..errors import CustodyError, DifferenceError, RefusedError, UnreachableError
 from ..ingress.preflight import Plane, error_of, preflight
 from ..ingress.session import Session
 from ..ingress.sessions import Sessions
@@ -31,7 +31,7 @@ from .report import RunReport, SettleReport, report_from_ledger, settle_report
 from .run import Run, RunOutcome
 from .settle import QUIET_S, Settler
 from .source import Source
-from .verify import verify
+from .verify import UNREAD, verify
 
 
 def migrate(
@@ -131,6 +131,12 @@ def _read_again(
     wrong = [d for d in checked.differences if d.new is not None]
     if not wrong:
         return outcome
+    if all(d.what.startswith(UNREAD) for d in wrong):  # no answer is no difference
+        unread = UnreachableError(
+            f"{len(wrong)} archives that were confirmed earlier {wrong[0].what}, {wrong[0].old} among them",
+            "give the same command again",
+        )
+        return msgspec.structs.replace(outcome, stopped=unread)
     reason = DifferenceError(
         f"{len(wrong)} archives that were confirmed earlier read back differently now, {wrong[0].old} among them: {wrong[0].what}",
         "nl-cutover verify names each",

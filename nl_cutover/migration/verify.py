@@ -21,6 +21,7 @@ from .source import Source
 from .words import verdict_word
 
 SCHEMA = "nl-cutover/verify/1"
+UNREAD = "could not be read"
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -95,7 +96,7 @@ def verify(
                 raise error_of(outcome, url)
             if not isinstance(outcome, Delivered) or outcome.result["status"] == "unavailable":
                 why = "MC could not say" if isinstance(outcome, Delivered) else outcome.reason
-                differences.append(Difference(key, entry.new, f"could not be read: {why}"))
+                differences.append(Difference(key, entry.new, f"{UNREAD}: {why}"))
                 continue
             checked += 1
             if outcome.result["status"] != "found":

@@ -248,7 +248,7 @@ def test_a_stream_that_is_gone_changes_no_exit_code(operator, checkout, closing)
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("nl-cutover rec", ["receipt"]),
+        ("nl-cutover rece", ["receipt"]),
         ("nl-cutover receipt ", ["show", "verify", "sign", "merge"]),
         ("nl-cutover measure --expect", ["--expect-checkouts"]),
         ("nl-cutover report --format ", ["markdown", "html", "json"]),
