@@ -18,7 +18,7 @@ from . import check, cut, demo, mc, measure, migrate, plan, receipt, seal, settl
 from .common import complain, say
 
 _EPILOG = "Exit codes: " + " · ".join(f"{int(code)} {meaning}" for code, meaning in EXIT_MEANINGS.items())
-_TAKE_A_COMMAND = frozenset({"cut"})  # verbs with `-- COMMAND...`
+_TAKE_A_COMMAND = frozenset({"cut", "check"})  # verbs with `-- COMMAND...`
 
 _Usage: Any = typer.BadParameter.__bases__[0]  # typer carries its own click, or uses click's, by version
 

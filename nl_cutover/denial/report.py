@@ -7,6 +7,7 @@ import msgspec
 from ..verdicts import ExitCode
 
 SCHEMA = "nl-cutover/static/1"
+CHECK_SCHEMA = "nl-cutover/check/1"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -68,3 +69,25 @@ def verdict_of(findings: tuple[Finding, ...], unmeasured: tuple[str, ...]) -> tu
     if any(finding.form not in LISTED for finding in findings):
         return "findings", ExitCode.REFUSED
     return "clear", ExitCode.PROVED
+
+
+class Row(msgspec.Struct, frozen=True):
+    """`verdict`: pass, fail, unmeasurable or `not looked at`; only the first is a pass."""
+
+    criterion: str
+    says: str
+    origin: str
+    instrument: str
+    looked_at: str
+    control: str
+    verdict: str
+    detail: str = ""
+
+
+class CheckReport(msgspec.Struct, frozen=True):
+    """The answer of `check`. `verdict`: clear, findings or unmeasurable."""
+
+    verdict: str
+    exit_code: int
+    rows: tuple[Row, ...]
+    schema: str = CHECK_SCHEMA
