@@ -67,10 +67,11 @@ class Flow(Calls):
             self._escape(chain, value)
 
     def _member(self, value: str, name: str) -> str | None:
-        return value if name == "default" and value in self._modules() else self.loaders.members.get(f"{value}.{name}")
-
-    def _modules(self) -> set[str]:
-        return set(self.loaders.imports.values())
+        return (
+            value
+            if name == "default" and value in self.loaders.imports.values()
+            else self.loaders.members.get(f"{value}.{name}")
+        )
 
     def _step_into(self, member: Chain, value: str) -> None:
         node = member[-1]

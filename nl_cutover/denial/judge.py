@@ -73,8 +73,15 @@ class Judge:
             text = f"./{text}"  # a script is a path, taken from where the process stands: mostly the root
             _, files = self._look("", "module", text)
             return self._look(path, "module", text)[0], files
-        key = (posixpath.dirname(path), text)
+        folder = path.rpartition("/")[0]
+        key = (folder, text)
         known = self.known.get(key)
+        if known is None and text.startswith(("./", "../")):
+            # Nearly every import: a file that is there. It is in no package and no addon.
+            target = posixpath.normpath(f"{folder}/{text}" if folder else text)
+            if target in self.packages.files:
+                stem = target.rpartition(".")[0]
+                known = self.known[key] = (f"/{stem}".endswith(self.modules or ("\0",)), (target,))
         if known is None:
             targets = tuple(self.packages.resolve(text, path))
             files = tuple(

@@ -23,6 +23,7 @@ _PATTERNS = frozenset({
     "object_assignment_pattern", "required_parameter", "optional_parameter",
 })  # fmt: skip
 NAMES = frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"})
+_NO_WORD_BEFORE = frozenset(bytes([b]) for b in b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$")
 _ATTRIBUTES = re.compile(rb"""((?:"[^"\n]*"|'[^'\n]*')\s*)((?:with|assert)\s*\{[^{}]*\})""")
 _ALIASES = re.compile(rb"""((?:\bas\s*|[{,]\s*)(?:"[^"\n]*"|'[^'\n]*'))(?=\s*(?:[,}]|as\b))""")
 _ESCAPED = re.compile(rb"[\w$]*(?:\\u(?:[0-9A-Fa-f]{4}|\{[0-9A-Fa-f]+\})[\w$]*)+")
@@ -117,12 +118,12 @@ class Source:
             found.append(node)
         return tuple(found)
 
-    def occurrences(self, name: str, start: int = 0, end: int | None = None) -> Iterator[Chain]:
-        """Where a name stands as a name: not in comments, strings or after a dot."""
+    def occurrences(self, name: str, start: int = 0, end: int | None = None, after: bytes = b"") -> Iterator[Chain]:
+        """Where a name stands as a name: not in comments, strings or after a dot. `after`: what may not follow it."""
         word = re.escape(name.encode())
-        for match in re.compile(rb"(?<![\w$])" + word + rb"(?![\w$])").finditer(
-            self.code, start, end or len(self.code)
-        ):
+        for match in re.compile(word + rb"(?![\w$]" + after + rb")").finditer(self.code, start, end or len(self.code)):
+            if self.code[match.start() - 1 : match.start()] in _NO_WORD_BEFORE:
+                continue
             node = self.at(*match.span())
             if node is not None and node.type in NAMES and node.end_byte - node.start_byte == len(match[0]):
                 yield self.chain(*match.span())
@@ -140,7 +141,8 @@ class Source:
         """All declarations of a name in this file."""
         known = self._bindings.get(name)
         if known is None:
-            found = (_binding(chain) for chain in self.occurrences(name))
+            # What has a member read is no declaration: that spares a look at most places.
+            found = (_binding(chain) for chain in self.occurrences(name, after=rb"|\s*\."))
             known = self._bindings[name] = [binding for binding in found if binding is not None]
         return known
 

@@ -15,7 +15,7 @@ from ..resources import resource
 from .judge import Edge, Judge, Judged
 from .loads import Texts
 from .packages import Packages
-from .prober import probe, string_places
+from .prober import Searches, probe, string_places
 from .reach import reached
 from .report import Counted, Finding, Passed, Static, StaticReport, verdict_of
 from .rules import Allowed, Rules, covers, line_digest, read_toml
@@ -108,9 +108,9 @@ class _Tree:
         self.digests: dict[tuple[str, int, int], str] = {}
         self.unparsable = 0
         self._judge = Judge(rules.rules, self.packages)
-        self._loaders = rules.loaders
         names = (name for rule in rules.rules for name in (*rule.packages, *rule.builtins))
-        self._quoted = Texts(names, r"""(["'`])(?:%s)(?:/[^"'`\n]*)?\1""")
+        self._quoted = quoted = Texts(names, r"""(["'`])(?:%s)(?:/[^"'`\n]*)?\1""")
+        self._searches = Searches(rules.loaders, quoted)
         self._paths = Texts(path for rule in rules.rules for path in rule.paths)
         enabled = gc.isenabled()
         gc.disable()  # syntax trees are many objects and no cycles
@@ -123,7 +123,8 @@ class _Tree:
 
     def _read(self, path: str, file: str, grammar: str) -> None:
         try:
-            code = Path(file).read_bytes()
+            with open(file, "rb") as opened:
+                code = opened.read()
         except OSError as error:
             reason = f"cannot be read: {error.strerror}"
             self.population.skipped.append(Skipped(path, reason, explained=False))
@@ -150,7 +151,7 @@ class _Tree:
         )
 
     def _findings(self, source: Source) -> Iterator[Judged | Edge]:
-        result = probe(source, self._loaders, self._quoted)
+        result = probe(source, self._searches)
         for load in result.loads:
             yield from self._judge.judge(source.path, load)
         for line, text in string_places(source, self._paths):

@@ -35,7 +35,7 @@ def run(tmp_path):
 def test_a_command_that_loads_nothing_is_clear(run):
     code, report = run("console.log('hello')")
     assert (code, report["verdict"], report["exit_code"], report["command_exit"]) == (0, "clear", 0, 0)
-    assert [entry["thread"] for entry in report["armed"]][0] == 0
+    assert report["armed"][0]["thread"] == 0
     assert report["refused"] == report["unguarded"] == []
     assert report["control"] == "every attempt refused on 1 Node"
     assert "hello" in report["stderr"]
@@ -46,7 +46,7 @@ def test_a_command_that_loads_nothing_is_clear(run):
     [
         (f"try {{ require('{D}') }} catch {{}}", ".cjs"),
         (f"import('{D}').catch(() => {{}})", ".cjs"),
-        (f"const {{default: x}} = await import(['better', 'sqlite3'].join('-')).catch(() => ({{}}))", ".mjs"),
+        ("const {default: x} = await import(['better', 'sqlite3'].join('-')).catch(() => ({}))", ".mjs"),
         ("import('node:sqlite').catch(() => {})", ".mjs"),
         ("try { require('node:module')._load('sqlite3') } catch {}", ".cjs"),
         ("try { require('/x/node_modules/better-sqlite3/lib') } catch {}", ".cjs"),

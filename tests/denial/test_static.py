@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_cutover.denial.loads import Texts
-from nl_cutover.denial.prober import probe
+from nl_cutover.denial.prober import Searches, probe
 from nl_cutover.denial.source import Source
 
 from .conftest import RULES, brief, check, only
 
 D = "better-sqlite3"
-NAMES = Texts([D], r"""(["'`])(?:%s)(?:/[^"'`\n]*)?\1""")
+NAMES = Searches(RULES.loaders, Texts([D], r"""(["'`])(?:%s)(?:/[^"'`\n]*)?\1"""))
 
 
 def loads(code: str, path: str = "a.mjs", grammar: str = "javascript"):
-    return probe(Source(path, code.encode("utf-8", "surrogatepass"), grammar), RULES.loaders, NAMES)
+    return probe(Source(path, code.encode("utf-8", "surrogatepass"), grammar), NAMES)
 
 
 @pytest.mark.parametrize(
