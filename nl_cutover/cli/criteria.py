@@ -171,9 +171,6 @@ def _record_set(tools: dict[str, dict[str, Any]]) -> tuple[bool, str]:
     targets = sorted(declared.get("targets", {}).get("properties", {}))
     if not missing and targets != ["classNames", "componentIds"]:
         wrong.append(f"targets takes {', '.join(targets) or 'anything'}")
-    token = declared.get("sequenceId", {})
-    if not missing and not (token.get("format") == "uuid" or "pattern" in token):
-        wrong.append("sequenceId may be any text")
     return not wrong, "; ".join(wrong)
 
 

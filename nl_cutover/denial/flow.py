@@ -27,8 +27,6 @@ class Flow(Calls):
             self._follow(*self.todo.pop())
 
     def _follow(self, chain: Chain, value: str) -> None:
-        if len(chain) < 2:
-            return
         node, parent, up = chain[-1], chain[-2], chain[:-1]
         kind = parent.type
         if kind in _SAME:

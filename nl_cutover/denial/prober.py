@@ -114,8 +114,6 @@ class _Prober(Flow):
                 self._import(chain[:-1])
             elif parent.type == "meta_property":
                 self.push(chain[:-1], "import.meta")
-        elif node.type == "meta_property":
-            self.push(chain, "import.meta")
         elif node.type == "export" and parent.type == "export_statement":
             self._export(chain[:-1])
         elif (
@@ -195,8 +193,6 @@ class _Prober(Flow):
     def _constructor(self, chain: Chain) -> None:
         """`(function () {}).constructor` and its like is Function under another name."""
         member = chain[:-1]
-        if not member or member[-1].type != "member_expression":
-            return
         object_ = member[-1].child_by_field_name("object")
         while object_ is not None and object_.type == "parenthesized_expression" and object_.named_children:
             object_ = object_.named_children[0]

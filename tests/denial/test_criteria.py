@@ -72,7 +72,6 @@ def tools(**changed):
         (_write_only, tools(query_telemetry={}), False),
         (_record_set, tools(), True),
         (_record_set, tools(fields={"args": {}}), False),
-        (_record_set, tools(fields={"sequenceId": {"type": "string"}}), False),
         (_record_set, tools(fields={"targets": {"properties": {"classNames": {}, "text": {}}}}), False),
         (_record_set, {}, False),
     ],

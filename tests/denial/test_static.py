@@ -317,6 +317,11 @@ def test_aliases_of_packages(look, manifest, specifier):
     assert brief(report) == [("src/a.mjs", 1, specifier, "literal")]
 
 
+def test_a_ring_of_aliases_ends(look):
+    manifest = '{"dependencies": {"a": "npm:b@1", "b": "npm:a@1"}, "imports": {"#x": "#y", "#y": "#x"}}'
+    assert look({"package.json": manifest, "a.mjs": "import 'a'; import '#x'"}).report.verdict == "clear"
+
+
 def test_paths_of_tsconfig(look):
     config = '{"compilerOptions": {"paths": {"@db": ["./node_modules/better-sqlite3"], "~/*": ["./src/*"]}}} // ,'
     files = {"tsconfig.json": config, "a.ts": "import '@db'", "b.ts": "import '~/db'", "src/db.ts": f"import '{D}'"}
