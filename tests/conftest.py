@@ -66,7 +66,7 @@ class Operator:
         verb, rest = words[0], words[1:]
         extra = (
             ["--custody", str(self.custody)]
-            if verb not in ("mc", "demo") and not verb.startswith("-") and "--help" not in rest
+            if verb not in ("mc", "demo", "check") and not verb.startswith("-") and "--help" not in rest
             else []
         )
         if self.url is not None and verb in ("migrate", "verify", "cut", "seal"):

@@ -69,10 +69,12 @@ class Judge:
     def _look(self, path: str, what: str, text: str) -> tuple[bool, tuple[str, ...]]:
         if what == "binding":
             return text.removesuffix(".node").casefold() in self.natives, ()
-        if what == "script" and not re.match(r"[./#]|\w+:", text):
-            text = f"./{text}"  # a script is a path, taken from where the process stands: mostly the root
-            _, files = self._look("", "module", text)
-            return self._look(path, "module", text)[0], files
+        if what == "script" and not re.match(r"[/#]|\w+:", text):
+            # A script is a path from where the process stands: the root, or the folder of who starts it.
+            text = text if text.startswith(".") else f"./{text}"
+            found, files = self._look("", "module", text)
+            beside, more = self._look(path, "module", text)
+            return found or beside, tuple(dict.fromkeys((*files, *more)))
         folder = path.rpartition("/")[0]
         key = (folder, text)
         known = self.known.get(key)

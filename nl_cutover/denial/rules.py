@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
+import re
 import tomllib
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -121,8 +123,21 @@ def line_digest(line: bytes) -> str:
     return hashlib.sha256(line.strip()).hexdigest()
 
 
-def covers(globs: list[str], path: str) -> bool:
-    """Whether a path is in one of the surfaces; a glob without a wildcard is a file or a folder."""
-    return any(
-        fnmatch.fnmatchcase(path, g) or path == g.rstrip("/") or path.startswith(f"{g.rstrip('/')}/") for g in globs
+def covers(globs: Sequence[str], path: str) -> bool:
+    """Whether a path is in one of the surfaces. `**/` is any depth, none too; a name without a slash is found anywhere;
+    a glob that names a folder takes all of it."""
+    return any(_glob(glob).fullmatch(path) is not None for glob in globs)
+
+
+@lru_cache
+def _glob(glob: str) -> re.Pattern[str]:
+    glob = glob.removeprefix("./").strip("/")
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\{[^{}]*\})", glob)
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    made = "".join(
+        "(?:" + "|".join(map(re.escape, part[1:-1].split(","))) + ")"
+        if part.startswith("{") and part.endswith("}")
+        else known.get(part, re.escape(part))
+        for part in parts
     )
+    return re.compile(("" if "/" in glob else "(?:.*/)?") + made + "(?:/.*)?", re.DOTALL)

@@ -45,7 +45,7 @@ def check_static(root: Path, rules: Rules, *, surface: Sequence[str] = (), allow
         raise UsageError(f"{root} is no folder", "name the checkout: --tree NEO")
     control = control_failure(rules)
     tree = _Tree(root, rules)
-    globs = [glob.rstrip("/") for glob in surface]
+    globs = [glob.removeprefix(f"{root}/") for glob in surface]
     in_surface = [path for path in tree.judged if not globs or covers(globs, path)]
     chosen = set(in_surface)
     found = reached(tree.judged, tree.edges, chosen.__contains__)

@@ -12,7 +12,7 @@ import pytest
 from nl_cutover.testing import embedded_memory_core
 from tests.conftest import SLOT, Operator
 
-VERBS = ("measure", "plan", "migrate", "verify", "cut", "status", "receipt", "mc", "demo")
+VERBS = ("measure", "plan", "migrate", "verify", "cut", "status", "receipt", "mc", "check", "demo")
 
 
 def nothing_happened(operator: Operator, done, code: int, *words: str) -> None:

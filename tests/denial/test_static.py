@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nl_cutover.denial.loads import Texts
 from nl_cutover.denial.prober import Searches, probe
+from nl_cutover.denial.rules import covers
 from nl_cutover.denial.source import Source
 
 from .conftest import RULES, brief, check, only
@@ -293,6 +294,31 @@ def test_a_chain_through_local_modules(look):
     assert "other/unrelated.mjs" not in found
     sink = [f for f in look({}, surface=("host",)).report.findings if f.resolution == "sink"]
     assert [(f.path, f.line, f.chain[-1]) for f in sink] == [("lib/b.cjs", 2, "lib/b.cjs")]
+
+
+@pytest.mark.parametrize(
+    ("glob", "inside"),
+    [
+        ("host/**", "host/a.mjs"),
+        ("host/**/*.mjs", "host/a.mjs"),
+        ("host/**/*.mjs", "host/x/y/a.mjs"),
+        ("./host", "host/x/a.mjs"),
+        ("host/", "host/a.mjs"),
+        ("host/*.{mjs,cjs}", "host/a.cjs"),
+        ("**/neural-link/**", "ai/services/neural-link/a.mjs"),
+        ("a.mjs", "host/a.mjs"),
+    ],
+)
+def test_a_surface_takes_what_a_glob_says(glob, inside):
+    assert covers([glob], inside)
+    assert not covers([glob], "other/b.ts")
+    assert not covers([glob], "hostile/x.mjs")
+
+
+def test_a_script_is_started_from_the_root_or_from_beside(look):
+    start = "import {Worker} from 'node:worker_threads';\nnew Worker('./lib/w.mjs');\n"
+    files = {"app/a.mjs": start, "lib/w.mjs": f"import '{D}'", "b.mjs": start, "app/lib/w.mjs": f"import '{D}'"}
+    assert {f.path for f in look(files).report.findings} == set(files)
 
 
 def test_a_ring_of_modules_ends(look):
