@@ -41,6 +41,24 @@ class Calls(Loads):
             return
         self.called.add(call[-1].id)
         self.actions[rule.action](rule.form, call, arguments, value, rule.argument)
+        if rule.action in ("script", "argv", "shell") and len(arguments) > 1:
+            self._preloads(rule.form, call, arguments[-1])
+
+    def _preloads(self, form: str, call: Chain, options: Chain) -> None:
+        """What the options of a new process or worker load before its script: `execArgv`, and NODE_OPTIONS in `env`."""
+        todo = [options]
+        while todo:
+            holder = todo.pop()
+            for pair in holder[-1].named_children if holder[-1].type == "object" else []:
+                value = (*holder, pair, *field(pair, "value"))
+                key = self.folder.key((*holder, pair)) if pair.type == "pair" else None
+                if key == "execArgv":
+                    self._command(form, call, [Values(("node",), True), *(self.folder.elements(value) or [UNDECIDED])])
+                elif key == "NODE_OPTIONS":
+                    for text in self.folder.fold(value).texts:
+                        self._words(form, call, f"node {text}")
+                elif key == "env":
+                    todo.append(value)
 
     def _argument(self, arguments: list[Chain], index: int) -> Values:
         if not arguments or index >= len(arguments):
