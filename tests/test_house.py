@@ -44,6 +44,7 @@ def test_imports_run_one_way(copy):
         ("stores/tables.py", "from ..ingress import session", "stores know no network"),
         ("migration/plan.py", "from ..output import json", "output is imported by the command line alone"),
         ("migration/verify.py", "from . import run", "verification owes nothing to the run"),
+        ("denial/walk.py", "from ..stores import identity", "denial stands alone"),
         ("ingress/session.py", "from ..migration import plan", "imports run one way"),
         ("plane/mounts.py", "from ..stores import holders", "imports run one way"),
         ("ingress/sse.py", "import sqlite3", "the recorder keeps no store"),

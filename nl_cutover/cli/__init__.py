@@ -15,6 +15,7 @@ from .. import __version__
 from ..errors import CutoverError
 from ..verdicts import EXIT_MEANINGS, ExitCode
 from . import (
+    check,
     cut,
     demo,
     mc,
@@ -35,7 +36,7 @@ from .common import Failure, complain, say
 
 _EPILOG = "Exit codes: " + " · ".join(f"{int(code)} {meaning}" for code, meaning in EXIT_MEANINGS.items())
 _COMPLETE = "_NL_CUTOVER_COMPLETE"
-_TAKE_A_COMMAND = frozenset({"cut"})  # verbs with `-- COMMAND...`
+_TAKE_A_COMMAND = frozenset({"cut", "check"})  # verbs with `-- COMMAND...`
 
 _Usage: Any = typer.BadParameter.__bases__[0]  # typer carries its own click, or uses click's, by version
 
@@ -79,6 +80,7 @@ app.add_typer(receipt.app, name="receipt")
 app.command()(resolve.resolve)
 app.add_typer(recorder.app, name="recorder")
 app.add_typer(mc.app, name="mc")
+app.add_typer(check.app, name="check")
 app.command()(demo.demo)
 
 

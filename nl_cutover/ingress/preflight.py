@@ -48,7 +48,7 @@ def preflight(
     url = session.endpoint.url
     if (failure := session.open()) is not None:
         raise error_of(failure, url)
-    _check_surface(_list_tools(session, url), url, telemetry)
+    _check_surface(list_tools(session, url), url, telemetry)
     plane_id, root = _health(session, url)
     if expected_plane != ANY_PLANE and plane_id != expected_plane:
         raise WrongPlaneError(
@@ -101,7 +101,8 @@ def error_of(failure: Failure, url: str) -> CutoverError:
             )
 
 
-def _list_tools(session: Session, url: str) -> dict[str, dict[str, Any]]:
+def list_tools(session: Session, url: str) -> dict[str, dict[str, Any]]:
+    """Every tool that the ingress lists, with its input schema. Raises as `preflight` does."""
     tools: dict[str, dict[str, Any]] = {}
     params = b"{}"
     for _ in range(100):

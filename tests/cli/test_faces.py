@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import SLOT, Operator
 
-VERBS = ("measure", "plan", "migrate", "verify", "cut", "status", "receipt", "mc", "demo")
+VERBS = ("measure", "plan", "migrate", "verify", "cut", "status", "receipt", "mc", "check", "demo")
 
 
 def nothing_happened(operator: Operator, done, code: int, *words: str) -> None:

@@ -1,0 +1,213 @@
+"""The runtime instrument: a command under the preload `checks/deny.cjs`, and the proof that the preload was there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from ..resources import resource
+from ..verdicts import ExitCode
+
+SCHEMA = "nl-cutover/denial-run/1"
+_PAUSE = 0.02  # seconds between two looks at the processes
+_LOOKS = 3
+_ONLY_SAYS = frozenset({"--version", "-v", "--help", "-h", "--v8-options", "--completion-bash"})  # run no script
+
+
+class Armed(msgspec.Struct, frozen=True):
+    """A process or worker that wrote the nonce down. `thread` 0 is the process itself."""
+
+    pid: int
+    thread: int
+    node: str
+    exec: str
+    argv: tuple[str, ...] = ()
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """One refusal, also where the program swallowed the error."""
+
+    pid: int
+    thread: int
+    what: str
+    how: str
+
+
+class Unguarded(msgspec.Struct, frozen=True):
+    """A process that runs JavaScript and did not write the nonce down."""
+
+    pid: int
+    command: str
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The third look, at one store. `looked`: everywhere, partly or nowhere; `pids`: who has it open."""
+
+    store: str
+    looked: str
+    pids: tuple[int, ...]
+    sentence: str
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """The answer of `check run`. `verdict`: clear, findings or unmeasurable."""
+
+    command: str
+    command_exit: int
+    armed: tuple[Armed, ...]
+    refused: tuple[Denied, ...]
+    unguarded: tuple[Unguarded, ...]
+    control: str
+    holders: tuple[Held, ...] = ()
+    reasons: tuple[str, ...] = ()
+    verdict: str = "unmeasurable"
+    exit_code: int = ExitCode.UNMEASURABLE
+    schema: str = SCHEMA
+
+
+def run_denied(
+    argv: Sequence[str], *, environ: Mapping[str, str], nonce: str, out: int, interpreters: Sequence[str]
+) -> RunReport:
+    """Run `argv` without a shell under the preload; its output goes to the descriptor `out`.
+
+    `nonce` is a secret of this run. A command that cannot be started has exit code 127. The verdict is still open:
+    `conclude` gives it.
+    """
+    with tempfile.TemporaryDirectory(prefix="nl-cutover-denial-") as name:
+        folder = Path(name)
+        guarded = _guarded(environ, folder, nonce)
+        code, seen = _run(argv, guarded, out, frozenset(interpreters))
+        armed, refused, forged = _evidence(folder, nonce)
+        proved = {entry.pid for entry in armed if entry.thread == 0}
+        unguarded = tuple(Unguarded(pid, command) for pid, command in seen.items() if pid not in proved)
+        programs = sorted({entry.exec for entry in armed})
+        control = forged or next((why for program in programs if (why := _control(program, environ))), "")
+    words = shlex.join(argv)
+    return RunReport(
+        words,
+        code,
+        armed,
+        refused,
+        unguarded,
+        control or f"every attempt refused on {len(programs)} Node",
+        reasons=(control,) if control else (),
+    )
+
+
+def conclude(report: RunReport, holders: Sequence[Held]) -> RunReport:
+    """The verdict: what was refused or is still held is a finding, what was not watched is no pass."""
+    blind = list(report.reasons)
+    if not report.armed:
+        blind.append("no Node process ran under the guard: the command started none, or none wrote the nonce down")
+    blind += [f"pid {entry.pid} ({entry.command}) ran without the guard" for entry in report.unguarded]
+    if report.command_exit != 0 and not report.refused:
+        blind.append(f"the command ended with {report.command_exit}: what it had still loaded is not known")
+    held = [f"{entry.store} is {entry.sentence}" for entry in holders if entry.pids]
+    blind += [
+        f"{entry.store}: {entry.sentence}" for entry in holders if not entry.pids and entry.looked != "everywhere"
+    ]
+    found = [*(f"pid {d.pid} tried to load {d.what} ({d.how})" for d in report.refused), *held]
+    verdict, code = ("clear", ExitCode.PROVED)
+    if found:
+        verdict, code = "findings", ExitCode.REFUSED
+    elif blind:
+        verdict, code = "unmeasurable", ExitCode.UNMEASURABLE
+    reasons = tuple(dict.fromkeys((*found, *blind)))
+    return msgspec.structs.replace(
+        report, verdict=verdict, exit_code=int(code), reasons=reasons, holders=tuple(holders)
+    )
+
+
+def _guarded(environ: Mapping[str, str], folder: Path, nonce: str) -> dict[str, str]:
+    preload = f"--require {json.dumps(str(resource('checks', 'deny.cjs')))}"
+    options = f"{environ.get('NODE_OPTIONS', '')} {preload}".strip()
+    return {**environ, "NODE_OPTIONS": options, "NL_CUTOVER_DENY_DIR": str(folder), "NL_CUTOVER_DENY_NONCE": nonce}
+
+
+def _run(
+    argv: Sequence[str], environ: Mapping[str, str], out: int, interpreters: frozenset[str]
+) -> tuple[int, dict[int, str]]:
+    """The exit code, and every process below the command that runs JavaScript, by pid."""
+    try:
+        child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    except OSError:
+        return 127, {}
+    seen: dict[int, tuple[int, str]] = {}
+    try:
+        top = psutil.Process(child.pid)
+        while True:
+            _note(top, seen, interpreters)
+            try:
+                return child.wait(timeout=_PAUSE), _ran(seen)
+            except subprocess.TimeoutExpired:
+                continue
+    except psutil.NoSuchProcess:
+        return child.wait(), _ran(seen)
+    except BaseException:
+        child.terminate()
+        child.wait()
+        raise
+
+
+def _ran(seen: Mapping[int, tuple[int, str]]) -> dict[int, str]:
+    """Those that were there for a few looks: before that it may not have come to its preload."""
+    return {pid: command for pid, (times, command) in seen.items() if times >= _LOOKS}
+
+
+def _note(top: psutil.Process, seen: dict[int, tuple[int, str]], interpreters: frozenset[str]) -> None:
+    try:
+        below = [top, *top.children(recursive=True)]
+    except psutil.Error:
+        return
+    for process in below:
+        try:
+            if os.path.basename(process.exe()) not in interpreters:
+                seen.pop(process.pid, None)  # it was a copy of its parent, and is now what it was started for
+                continue
+            words = process.cmdline()
+        except (psutil.Error, OSError):
+            continue
+        if not _ONLY_SAYS & set(words[1:2]):
+            seen[process.pid] = (seen.get(process.pid, (0, ""))[0] + 1, shlex.join(words[:3]))
+
+
+def _evidence(folder: Path, nonce: str) -> tuple[tuple[Armed, ...], tuple[Denied, ...], str]:
+    armed, refused, forged = [], [], ""
+    for file in sorted(folder.glob("*.jsonl")):
+        for line in file.read_bytes().splitlines():
+            entry = json.loads(line)
+            if entry.get("nonce") != nonce:
+                forged = f"{file.name} holds another nonce than this run's"
+            elif entry["kind"] == "armed":
+                armed.append(msgspec.convert(entry, Armed))
+            else:
+                refused.append(msgspec.convert(entry, Denied))
+    return tuple(armed), tuple(refused), forged
+
+
+def _control(program: str, environ: Mapping[str, str]) -> str:
+    """Attempts that the guard has to refuse, on that Node; why it is not to be trusted, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="nl-cutover-denial-") as name:
+        guarded = _guarded(environ, Path(name), "control")
+        try:
+            done = subprocess.run(
+                [program, str(resource("checks", "control.cjs"))],
+                env=guarded,
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            said = json.loads(done.stdout)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            return f"the control did not run on {program}: {type(error).__name__}"
+    if said["passed"] or not said["attempts"]:
+        return f"the control loads a driver on {program}: {', '.join(said['passed'])}"
+    return ""

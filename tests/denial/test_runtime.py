@@ -1,0 +1,189 @@
+"""The runtime instrument: what it refuses, and what it does not take for guarded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from nl_cutover.resources import resource
+
+from ..node import node
+from .conftest import check
+
+pytestmark = pytest.mark.node
+D = "better-sqlite3"
+
+
+@pytest.fixture
+def run(tmp_path):
+    node()
+
+    def go(code: str, *flags: str, suffix: str = ".cjs", **environ: str):
+        script = tmp_path / f"script{suffix}"
+        script.write_text(code)
+        return check("run", "--", "node", *flags, script, cwd=tmp_path, **environ)
+
+    return go
+
+
+def test_a_command_that_loads_nothing_is_clear(run):
+    code, report = run("console.log('hello')")
+    assert (code, report["verdict"], report["exit_code"], report["command_exit"]) == (0, "clear", 0, 0)
+    assert report["armed"][0]["thread"] == 0
+    assert report["refused"] == report["unguarded"] == []
+    assert report["control"] == "every attempt refused on 1 Node"
+    assert "hello" in report["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("code", "suffix"),
+    [
+        (f"try {{ require('{D}') }} catch {{}}", ".cjs"),
+        (f"import('{D}').catch(() => {{}})", ".cjs"),
+        ("const {default: x} = await import(['better', 'sqlite3'].join('-')).catch(() => ({}))", ".mjs"),
+        ("import('node:sqlite').catch(() => {})", ".mjs"),
+        ("try { require('node:module')._load('sqlite3') } catch {}", ".cjs"),
+        ("try { require('/x/node_modules/better-sqlite3/lib') } catch {}", ".cjs"),
+        ("try { require('./GraphService.mjs') } catch {}", ".cjs"),
+        ("try { process.dlopen(module, '/x/node_sqlite3.node') } catch {}", ".cjs"),
+        ("try { process.binding('sqlite') } catch {}", ".cjs"),
+        (
+            f"const {{Worker}} = require('worker_threads'); new Worker(`require('{D}')`, "
+            "{eval: true, env: {}, execArgv: []}).on('error', () => {})",
+            ".cjs",
+        ),
+        (f"const M = require('module'); const old = M._load; M._load = (...a) => old(...a); try {{ require('{D}') }} catch {{}}", ".cjs"),
+        *(
+            (
+                f"delete process.env.NODE_OPTIONS; const c = require('child_process'); const x = process.execPath; "
+                f"const e = ['-e', \"try {{ require('{D}') }} catch {{}}\"]; {call}",
+                ".cjs",
+            )
+            for call in (
+                "c.spawn(x, e, {env: {}})",
+                "c.spawnSync(x, e, {env: {}})",
+                "c.execFile(x, e, {env: {PATH: process.env.PATH}})",
+                "c.execFileSync(x, e, {env: {}})",
+                "c.execFileSync(x, e)",
+                f"c.execSync(`node -e \"try {{ require('{D}') }} catch {{}}\"`, {{env: {{PATH: process.env.PATH}}}})",
+                f"c.exec(`sh -c 'node -r {D} x'`, {{env: {{PATH: process.env.PATH}}}}, () => {{}})",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_refusal_counts_even_if_it_is_swallowed(run, code, suffix):
+    done, report = run(code, suffix=suffix)
+    assert done == 3, report
+    assert report["verdict"] == "findings"
+    assert report["refused"], report
+
+
+def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
+    installed = tmp_path / "node_modules" / "db"
+    installed.mkdir(parents=True)
+    (installed / "package.json").write_text(json.dumps({"name": D, "main": "main.js"}))
+    (installed / "main.js").write_text("console.log('loaded')")
+    for suffix, text in ((".cjs", "require('db')"), (".mjs", "import 'db'")):
+        code, report = run(text, suffix=suffix)
+        assert (code, "loaded" in report["stderr"]) == (3, False)
+
+
+def test_an_addon_is_known_by_what_is_in_it(run, tmp_path):
+    (tmp_path / "harmless.node").write_bytes(b"\x7fELF....SQLite format 3\0....")
+    code, report = run("try { require('./harmless.node') } catch {}")
+    assert code == 3
+    assert "an addon with SQLite in it" in report["refused"][0]["how"]
+
+
+def test_a_process_without_the_guard_is_no_pass(tmp_path):
+    node()
+    command = f"env -i PATH='{os.environ['PATH']}' node -e 'setTimeout(() => {{}}, 1500)'; node -e 0"
+    code, report = check("run", "--", "sh", "-c", command, cwd=tmp_path)
+    assert (code, report["verdict"]) == (4, "unmeasurable")
+    assert len(report["unguarded"]) == 1
+    assert "ran without the guard" in report["reasons"][0]
+
+
+@pytest.mark.parametrize("command", [["true"], ["false"], ["/nowhere/at/all"], ["node", "--version"]])
+def test_a_command_that_proves_nothing(tmp_path, command):
+    node()
+    code, report = check("run", "--", *command, cwd=tmp_path)
+    assert (code, report["verdict"], report["armed"]) == (4, "unmeasurable", [])
+
+
+def test_a_command_that_fails_is_no_pass(run):
+    code, report = run("process.exit(7)")
+    assert (code, report["command_exit"], report["verdict"]) == (4, 7, "unmeasurable")
+
+
+def test_a_false_nonce_is_no_proof(run):
+    text = (
+        "require('fs').appendFileSync(require('path').join(process.env.NL_CUTOVER_DENY_DIR, '1-0.jsonl'), "
+        'JSON.stringify({nonce: "guessed", kind: "armed", pid: 1, thread: 0, node: "v1", exec: "/bin/true"}) + "\\n")'
+    )
+    code, report = run(text)
+    assert code == 4
+    assert "another nonce" in report["reasons"][0]
+
+
+def test_the_third_look_finds_who_holds_the_store(tmp_path):
+    node()
+    folder = tmp_path / "neo" / ".neo-ai-data" / "sqlite"
+    folder.mkdir(parents=True)
+    store = folder / "memory-core-graph.sqlite"
+    sqlite3.connect(store).execute("CREATE TABLE t (x)").connection.close()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"f = open({str(store)!r}); print('ready', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        code, report = check("run", "--tree", tmp_path / "neo", "--", "node", "-e", "0", cwd=tmp_path)
+        assert (code, report["verdict"]) == (3, "findings")
+        assert report["holders"][0]["pids"] == [holder.pid]
+    finally:
+        holder.communicate("\n")
+
+
+def test_a_checker_without_its_preload_says_so(tmp_path):
+    """The control runs on the Node that the command used: a guard that refuses nothing is seen."""
+    from nl_cutover.denial import runtime
+
+    folder = tmp_path / "checks"
+    shutil.copytree(resource("checks"), folder, ignore=shutil.ignore_patterns("fixtures"))
+    text = (folder / "deny.cjs").read_text()
+    (folder / "deny.cjs").write_text(
+        text.replace("    proveArmed();\n", "").replace("if (denied(what)) refuse(what, how);", "")
+    )
+    find = runtime.resource
+    runtime.resource = lambda *parts: tmp_path.joinpath(*parts)
+    try:
+        with open(os.devnull, "wb") as out:
+            ran = runtime.run_denied(
+                ["node", "-e", "0"], environ=os.environ, nonce="n", out=out.fileno(), interpreters=["node"]
+            )
+    finally:
+        runtime.resource = find
+    report = runtime.conclude(ran, [])
+    assert report.verdict == "unmeasurable"
+    assert "the control loads a driver" in report.control
+
+
+def test_a_guard_that_refuses_nothing_does_not_begin(tmp_path):
+    folder = tmp_path / "checks"
+    shutil.copytree(resource("checks"), folder, ignore=shutil.ignore_patterns("fixtures"))
+    text = (folder / "deny.cjs").read_text()
+    (folder / "deny.cjs").write_text(text.replace("if (denied(what)) refuse(what, how);", ""))
+    done = subprocess.run(
+        [node(), "--require", folder / "deny.cjs", "-e", "0"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "does not refuse a driver" in done.stderr
