@@ -13,7 +13,7 @@ import select
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -68,6 +68,7 @@ class EmbeddedMemoryCore:
         port: int,
         busy_timeout_ms: int,
         shape: str = "final",
+        arguments: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.db = directory / "sqlite" / "memory-core-graph.sqlite"
@@ -77,6 +78,7 @@ class EmbeddedMemoryCore:
         self.port = port
         self.shape = shape
         self._busy_timeout_ms = busy_timeout_ms
+        self._arguments = tuple(arguments)
         lines = [f"{name}={token}" for name, token in self.tokens.items()] or [self.token]
         directory.mkdir(parents=True, exist_ok=True)
         self._token_file = directory / "tokens"
@@ -109,7 +111,7 @@ class EmbeddedMemoryCore:
         command = [sys.executable, "-m", "nl_cutover", "mc", "serve", "--port", str(self.port)]
         command += ["--db", str(self.db), "--token-file", str(self._token_file), "--plane-id", self.plane_id]
         command += ["--data-root", str(self.directory), "--busy-timeout-ms", str(self._busy_timeout_ms)]
-        command += ["--shape", self.shape]
+        command += ["--shape", self.shape, *self._arguments]
         # The package may run from a checkout that is not installed.
         paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -142,14 +144,15 @@ def embedded_memory_core(
     port: int = 0,
     busy_timeout_ms: int = 5_000,
     shape: str = "final",
+    arguments: Sequence[str] = (),
 ) -> Iterator[EmbeddedMemoryCore]:
     """Run a Memory Core whose graph, token file and log lie in `directory`; it is stopped at the end.
 
     `tokens`: one token (local-bearer mode) or name -> token (identities). `shape`: final, or the commit of an older
-    server: 744201e5, 902ddd4d. Raises UnreachableError when it does not
+    server: 744201e5, 902ddd4d. `arguments`: more words for `mc serve`. Raises UnreachableError when it does not
     start, which includes the missing extra `nl-cutover[memory-core]`.
     """
-    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape)
+    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape, arguments)
     try:
         yield core
     finally:

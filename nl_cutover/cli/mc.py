@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..contract.surface import MODE_ENV
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
 from ..errors import CredentialsError, UsageError
 from ..memory_core.shapes import ShapeName
+from ..memory_core.surface import SurfaceName
 from ..verdicts import ExitCode
 from .common import Format, FormatOption, complain, finish, say
 
@@ -27,8 +29,10 @@ app = typer.Typer(
 
 @app.command()
 def serve(
-    db: Annotated[Path, typer.Option(envvar="NEO_MEMORY_DB_PATH", help="The graph's SQLite file; made if absent.")],
     token_file: Annotated[Path, typer.Option(help="One bare token, or NAME=TOKEN lines that give callers identities.")],
+    db: Annotated[
+        Path | None, typer.Option(envvar="NEO_MEMORY_DB_PATH", help="The graph's SQLite file; made if absent.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(envvar="MCP_HTTP_PORT", help="0 takes a free port.")] = 3102,
     plane_id: Annotated[str, typer.Option(help="What the healthcheck names the plane.")] = PLANE_ID,
@@ -42,23 +46,42 @@ def serve(
         list[str] | None, typer.Option(help="A Host that is let in beside localhost; repeatable.")
     ] = None,
     shape: Annotated[ShapeName, typer.Option(help="Answer as the server of that commit does.")] = ShapeName.FINAL,
+    surface: Annotated[
+        SurfaceName, typer.Option(help="neural-link serves a component tree in memory, and needs no --db.")
+    ] = SurfaceName.MEMORY_CORE,
+    tool_projection_mode: Annotated[
+        str | None,
+        typer.Option(
+            help="Force a projection for list and call: harness-embedded, or an exact profile. An unknown one shows "
+            f"nothing.  [env var: {MODE_ENV}]",
+            metavar="MODE",
+        ),
+    ] = None,
     busy_timeout_ms: Annotated[int, typer.Option(hidden=True)] = 5_000,
 ) -> None:
-    """Serve the reference Memory Core at /mc/mcp until SIGTERM or Ctrl-C."""
+    """Serve the reference Memory Core, or a Neural Link surface, at /mc/mcp until SIGTERM or Ctrl-C."""
     try:
         from ..memory_core import auth, server
     except ImportError as absent:
         raise UsageError(f"mc serve needs {absent.name}", "pip install 'nl-cutover[memory-core]'") from None
+    if surface is SurfaceName.NEURAL_LINK:
+        db = None
+    elif db is None:
+        raise UsageError("mc serve has no graph to serve", "name the SQLite file: --db PATH")
+    if tool_projection_mode is None:
+        # Read here: an option's own envvar takes an empty value for none, and an empty mode must not open the surface.
+        tool_projection_mode = os.environ.get(MODE_ENV)
     settings = server.Settings(
         db=db,
         tokens=auth.read_tokens(token_file),
-        data_root=data_root or str(server.default_data_root(db)),
+        data_root=data_root or (str(server.default_data_root(db)) if db else ""),
         host=host,
         port=port,
         plane_id=plane_id,
         allowed_hosts=tuple(allowed_host or ()),
         busy_timeout_ms=busy_timeout_ms,
         shape=shape,
+        projection=tool_projection_mode,
     )
     server.serve(settings, lambda url: say(f"listening on {url}\n"))
 

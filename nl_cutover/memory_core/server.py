@@ -22,17 +22,18 @@ from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from .. import __version__
+from ..contract.surface import read_surface
 from ..contract.wire import PLANE_ID
 from ..errors import UsageError
 from .auth import Tokens
 from .fidelity import STATE, Exchange, Fidelity
 from .gate import PATH, Gate
 from .graph import BUSY_TIMEOUT_MS, open_graph
-from .jsontext import stringify
+from .neural_link import NeuralLink
 from .operations import Operations, Plane
 from .responses import KEEP_ALIVE_S
 from .shapes import ShapeName, load_shape
-from .surface import derive_tools, load_document
+from .surface import Desk, SurfaceName, load_document
 
 _SHUTDOWN_S = 3  # seconds that open streams are given after SIGTERM
 
@@ -47,9 +48,12 @@ def random_id() -> str:
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What one Memory Core serves. `port` 0: any free port; `data_root` as the healthcheck tells it."""
+    """What one server serves. `port` 0: any free port; `data_root` as the healthcheck tells it.
 
-    db: Path
+    `db` None: a Neural Link surface, which has no graph. `projection`: the forced mode; None lets the client choose.
+    """
+
+    db: Path | None
     tokens: Tokens
     data_root: str
     host: str = "127.0.0.1"
@@ -58,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True):
     allowed_hosts: tuple[str, ...] = ()
     busy_timeout_ms: int = BUSY_TIMEOUT_MS
     shape: ShapeName = ShapeName.FINAL
+    projection: str | None = None
     clock: Callable[[], int] = system_clock
     new_id: Callable[[], str] = random_id
 
@@ -73,24 +78,26 @@ def serve(settings: Settings, on_listening: Callable[[str], None]) -> None:
 
     Raises UsageError when the address cannot be bound, RefusedError for a database that is not this graph.
     """
+    with _desk(settings) as desk, _bind(settings.host, settings.port) as listener:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        url = f"http://{host}:{listener.getsockname()[1]}{PATH}"
+        asyncio.run(_serve(desk, settings, listener, lambda: on_listening(url)))
+
+
+@contextmanager
+def _desk(settings: Settings) -> Iterator[Desk]:
+    if settings.db is None:
+        surface = read_surface(load_document(SurfaceName.NEURAL_LINK.document))
+        yield Desk(surface, NeuralLink(settings.clock()), settings.projection)
+        return
+    shape = load_shape(settings.shape)
+    surface = read_surface(shape.surface(load_document()))
     graph = open_graph(settings.db, busy_timeout_ms=settings.busy_timeout_ms)
     try:
-        with _bind(settings.host, settings.port) as listener:
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            url = f"http://{host}:{listener.getsockname()[1]}{PATH}"
-            shape = load_shape(settings.shape)
-            tools = derive_tools(shape.surface(load_document()))
-            plane = Plane(settings.plane_id, settings.data_root)
-            operations = Operations(graph, tools, plane, clock=settings.clock, new_id=settings.new_id, shape=shape)
-            asyncio.run(
-                _serve(
-                    operations,
-                    [tool.listed() for tool in tools.values()],
-                    settings,
-                    listener,
-                    lambda: on_listening(url),
-                )
-            )
+        plane = Plane(settings.plane_id, settings.data_root)
+        tools = dict(surface.tools)
+        operations = Operations(graph, tools, plane, clock=settings.clock, new_id=settings.new_id, shape=shape)
+        yield Desk(surface, operations, settings.projection)
     finally:
         graph.close()
 
@@ -110,15 +117,14 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 async def _serve(
-    operations: Operations,
-    listed: list[dict[str, Any]],
+    desk: Desk,
     settings: Settings,
     listener: socket.socket,
     on_listening: Callable[[], None],
 ) -> None:
     # One thread: calls run one at a time in the order of arrival, and a locked database does not stall the rest.
     with ThreadPoolExecutor(1) as worker:
-        sdk = _sdk_server(operations, listed, worker)
+        sdk = _sdk_server(desk, worker)
         manager = StreamableHTTPSessionManager(sdk, json_response=True, session_idle_timeout=None, max_sessions=None)
         gate = Gate(manager.handle_request, Fidelity(manager.handle_request), settings.tokens, settings.allowed_hosts)
         config = uvicorn.Config(
@@ -166,13 +172,12 @@ class _McpServer(Server[Any]):
         return super().create_initialization_options(changing, experimental_capabilities, extensions)
 
 
-def _sdk_server(operations: Operations, listed: list[dict[str, Any]], worker: Executor) -> Server[Any]:
-    listing = stringify({"tools": listed})
-
+def _sdk_server(desk: Desk, worker: Executor) -> Server[Any]:
     async def list_tools(
         context: ServerRequestContext[Any, Any], _: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        _exchange(context).result = listing
+        exchange = _exchange(context)
+        exchange.result = desk.listing(exchange.params)
         return types.ListToolsResult(tools=[])
 
     async def call_tool(
@@ -181,7 +186,7 @@ def _sdk_server(operations: Operations, listed: list[dict[str, Any]], worker: Ex
         exchange = _exchange(context)
 
         def call() -> str:
-            return operations.call(exchange.tool, exchange.arguments, exchange.caller).result()
+            return desk.call(exchange.params, exchange.tool, exchange.arguments, exchange.caller).result()
 
         exchange.result = await asyncio.get_running_loop().run_in_executor(worker, call)
         return types.CallToolResult(content=[])
