@@ -43,3 +43,19 @@ def graph_version_1(db: Database) -> None:
         for event, row in (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD")):
             db.execute(_TRIGGER.format(table=table, kind=table.lower(), event=event, row=row))
     db.execute("INSERT OR IGNORE INTO SchemaVersion (id, version) VALUES ('graph', 1)")
+
+
+@migrations()
+def memory_and_session_version_1(db: Database) -> None:
+    """Indices for nodes of the labels MEMORY and SESSION (neo#10151).
+
+    `SchemaVersion` keeps `graph` at 1: a Memory Core refuses any other. The indices are partial by id, so that no
+    other node's JSON is ever parsed for them.
+    """
+    for label, below in (("memory", "memory;"), ("session", "session;")):
+        for column, key in (("session_id", "sessionId"), ("user_id", "userId")):
+            db.execute(
+                f"CREATE INDEX IF NOT EXISTS idx_nodes_{label}_{column} ON Nodes(json_extract(data, '$.properties.{key}')) "
+                f"WHERE id >= '{label}:' AND id < '{below}'"
+            )
+    db.execute("INSERT OR IGNORE INTO SchemaVersion (id, version) VALUES ('memory-session', 1)")

@@ -26,10 +26,10 @@ settings.load_profile("default")
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """In CI a test that needs Node or Docker may not be skipped: a skip there would be a hole that nobody sees."""
+    """In CI a test that needs Node, Docker or Chroma may not be skipped: a skip there would be a hole that nobody sees."""
     outcome = yield
     report = outcome.get_result()
-    if report.skipped and os.environ.get("NL_CUTOVER_CI") and {"node", "docker"} & set(item.keywords):
+    if report.skipped and os.environ.get("NL_CUTOVER_CI") and {"node", "docker", "chroma"} & set(item.keywords):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI: {report.longrepr}"
 
@@ -66,7 +66,7 @@ class Operator:
         verb, rest = words[0], words[1:]
         extra = (
             ["--custody", str(self.custody)]
-            if verb not in ("mc", "demo") and not verb.startswith("-") and "--help" not in rest
+            if verb not in ("mc", "demo", "graph", "check") and not verb.startswith("-") and "--help" not in rest
             else []
         )
         if self.url is not None and verb in ("migrate", "verify", "cut", "seal"):

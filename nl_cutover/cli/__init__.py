@@ -14,7 +14,7 @@ import typer
 from .. import __version__
 from ..errors import CutoverError
 from ..verdicts import EXIT_MEANINGS, ExitCode
-from . import check_surface, cut, demo, mc, measure, migrate, plan, receipt, seal, settle, status, verify
+from . import check_surface, cut, demo, graph, mc, measure, migrate, plan, receipt, seal, settle, status, verify
 from .common import complain, say
 
 _EPILOG = "Exit codes: " + " · ".join(f"{int(code)} {meaning}" for code, meaning in EXIT_MEANINGS.items())
@@ -57,6 +57,7 @@ app.command()(cut.cut)
 app.command()(status.status)
 app.add_typer(receipt.app, name="receipt")
 app.add_typer(mc.app, name="mc")
+app.add_typer(graph.app, name="graph")
 checks = typer.Typer(help="Prove what cannot happen.", no_args_is_help=True)
 checks.command("surface")(check_surface.surface)
 app.add_typer(checks, name="check")

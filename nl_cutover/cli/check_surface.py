@@ -69,7 +69,7 @@ def _declared(profile: str, document: Path | None) -> tuple[list[Any], list[Any]
     from ..denial.surface import Operation
     from ..errors import UsageError
 
-    known = []
+    known: list[str] = []
     for path in (document,) if document else (MEMORY_CORE, NEURAL_LINK):
         try:
             surface = read_surface(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))

@@ -272,7 +272,8 @@ def _invalid(operation: Operation) -> Iterator[dict[str, Any]]:
             wrong += [near + 0.5] if schema["type"] == "integer" else []
             wrong += [str(near), True, [near], {}, None]
         if "enum" in schema:
-            wrong += [value for value in (False, True, 0, 1, "true", "", None, []) if not _among(value, schema["enum"])]
+            odd: tuple[Any, ...] = (False, True, 0, 1, "true", "", None, [])
+            wrong += [one for one in odd if not _among(one, schema["enum"])]
         for value in wrong:
             yield {**needed, name: value}
 
