@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..contract.surface import MODE_ENV
+from ..contract.surface import HARNESS, MODE_ENV, read_surface
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
 from ..errors import CredentialsError, UsageError
 from ..memory_core.shapes import ShapeName
-from ..memory_core.surface import SurfaceName
+from ..memory_core.surface import SurfaceName, load_document
 from ..verdicts import ExitCode
 from .common import Format, FormatOption, complain, finish, say
 
@@ -83,6 +83,13 @@ def serve(
         shape=shape,
         projection=tool_projection_mode,
     )
+    if tool_projection_mode is not None:
+        declared = read_surface(load_document(surface.document))
+        if not declared.view(tool_projection_mode):
+            known = ", ".join((HARNESS, *declared.profiles))
+            complain(
+                f"nl-cutover: no projection {tool_projection_mode!r}: every call is refused (there are: {known})\n"
+            )
     server.serve(settings, lambda url: say(f"listening on {url}\n"))
 
 

@@ -255,7 +255,7 @@ def _one_session(connection: sqlite3.Connection, session: Node, memories: list[N
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-    except sqlite3.Error as failure:
+    except (sqlite3.Error, RecursionError) as failure:
         return Outcome(session.session_id, errors=(f"[{session.key}] {failure}",))
     return Outcome(
         session.session_id,
@@ -269,8 +269,10 @@ def _one_session(connection: sqlite3.Connection, session: Node, memories: list[N
 
 def _settled(connection: sqlite3.Connection, session: Node, memories: list[Node]) -> bool:
     """Whether all stands as it should: then nobody is locked out for it."""
+    if not session.payload_hash:
+        return False
     held = connection.execute("SELECT instr(data, ?) FROM Nodes WHERE id = ?", (_hash_text(session), session.key))
-    if not session.payload_hash or not (held.fetchone() or (0,))[0]:
+    if held.fetchall() in ([], [(0,)]):
         return False
     wanted = msgspec.json.encode({memory.key: memory.payload_hash for memory in memories})
     counts = connection.execute(_SETTLED, (session.key, wanted.decode())).fetchone()
@@ -338,7 +340,7 @@ def _written(node: Node, before: _Existing | None, work: _Work, *, backfill: boo
         try:
             old = parse(before.data)["properties"]
             known = before.owner or old.get("userId")
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             work.errors.append(f"[{node.chroma_id or node.session_id}] the node {node.key} that stands cannot be read")
             return False
         if known is not None and owner is not None and known != owner:
@@ -348,7 +350,7 @@ def _written(node: Node, before: _Existing | None, work: _Work, *, backfill: boo
             return False
         owner = known if owner is None else owner
     if node.payload_hash:
-        kept = {key: value for key, value in old.items() if key not in ("minimal", "backfilled")}
+        kept = {key: value for key, value in old.items() if key not in ("minimal", "backfilled", "createdAt")}
         properties = {**kept, **node.properties, provenance: True}
     else:
         properties = {"name": node.name, "sessionId": node.session_id, "backfilled": True, "minimal": True}

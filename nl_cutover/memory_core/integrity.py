@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from typing import Any
 
 import msgspec
-import rfc8785
 from sqlite_utils import Database
 
 from ..errors import UnmeasurableError
@@ -82,18 +82,18 @@ def check(connection: sqlite3.Connection) -> Integrity:
 
 
 def canonical(connection: sqlite3.Connection) -> bytes:
-    """Nodes and edges of memories and sessions, sorted by id, their JSON in canonical form (RFC 8785); one a line.
+    """Nodes and edges of memories and sessions, sorted by id, the keys of their JSON sorted too; one a line.
 
-    A node that is not JSON stands as it is.
+    What is not JSON stands as it is.
     """
-    lines = []
-    for row in connection.execute(
+    rows = connection.execute(
         "SELECT id, user_id, data, '', '' FROM Nodes WHERE (id >= 'memory:' AND id < 'memory;') "
         "OR (id >= 'session:' AND id < 'session;') UNION ALL "
         f"SELECT id, user_id, data, source, target FROM Edges WHERE type = '{ORIGINATES_IN}' ORDER BY id"
-    ):
-        lines.append(rfc8785.dumps([row[0], row[1], _canonical(row[2]), row[3], row[4]]))
-    return b"\n".join(lines)
+    )
+    return b"\n".join(
+        msgspec.json.encode([node, owner, _decoded(data), *ends], order="sorted") for node, owner, data, *ends in rows
+    )
 
 
 def orphans(connection: sqlite3.Connection) -> list[str]:
@@ -106,26 +106,21 @@ def remove_orphans(connection: sqlite3.Connection) -> int:
     return connection.execute(f"DELETE FROM Nodes WHERE id IN ({_ORPHANS})", PROTECTED).rowcount
 
 
-class _snapshot:
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     """One read transaction, so that the counts are of one moment."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN")
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.execute("ROLLBACK")
-
-
-def _canonical(text: str) -> Any:
+    connection.execute("BEGIN")
     try:
-        value = json.loads(text)
-        rfc8785.dumps(value)
-    except (ValueError, RecursionError):
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
         return text
-    return value
 
 
 def _faults(connection: sqlite3.Connection) -> list[Fault]:

@@ -204,6 +204,21 @@ def test_an_unknown_profile_shows_nothing_and_refuses_everything(neural_link: di
     assert all(policy_refused(call(closed, name, {"depth": 1})) for name in read_surface(neural_link).tools)
 
 
+def test_a_server_launched_with_an_unknown_profile_says_so_and_refuses_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(MODE_ENV, raising=False)
+    words = ("--tool-projection-mode", "nl-recorde")
+    with embedded_memory_core(tmp_path, tokens="t", arguments=words) as core:
+        caller = Caller(core.url, core.token)
+        assert rpc(caller, "tools/list")["tools"] == []
+        assert (
+            rpc(caller, "tools/call", name="healthcheck", arguments={})["structuredContent"]["code"] == "POLICY_REFUSED"
+        )
+    assert "no projection 'nl-recorde'" in (tmp_path / "memory-core.log").read_text()
+    assert "there are: harness-embedded, nl-recorder" in (tmp_path / "memory-core.log").read_text()
+
+
 MALFORMED: dict[str, Any] = {
     "no object": [],
     "no tools": {"description": "none"},
