@@ -34,7 +34,6 @@ def surface(
 
     Operations that write are only ever called with arguments that their own schema refuses.
     """
-
     from ..contract import javascript
     from ..denial.surface import Reply, probe
     from ..errors import CredentialsError, UnreachableError
@@ -58,7 +57,7 @@ def surface(
             raise UnreachableError(f"{url} gave no answer: {answer.reason}", "check the URL and that the server runs")
 
         report = probe(ask, inside, others, profile, url)
-    finish(report, _document(report, everything=format is not Format.MARKDOWN), format)
+    finish(report, _document(report), format)
 
 
 def _declared(profile: str, document: Path | None) -> tuple[list[Any], list[Any]]:
@@ -87,7 +86,7 @@ def _declared(profile: str, document: Path | None) -> tuple[list[Any], list[Any]
     raise UsageError(f"no exact profile {profile!r} is declared", f"declared are: {', '.join(known) or 'none'}")
 
 
-def _document(report: Report, *, everything: bool) -> Document:
+def _document(report: Report) -> Document:
     from ..output.documents import Document, Table
 
     bad = [finding for finding in report.findings if finding.detail]

@@ -16,6 +16,7 @@ from ..verdicts import ExitCode
 
 _POLICY = "Policy Refused"  # how the text of a POLICY_REFUSED result begins
 _UNKNOWN = "not found or not implemented"  # how a server words a name that is no operation of its
+_CONSTRAINTS = frozenset({"minimum", "maximum", "enum"})
 _META_KEY = "neoToolProjection"
 _METAS: tuple[Any, ...] = (
     {},
@@ -25,7 +26,7 @@ _METAS: tuple[Any, ...] = (
     ),
 )
 # Operations that a Neural Link or a Memory Core has and that no exact profile names.
-_FOREIGN = ("patch_code", "call_method", "simulate_event", "get_mcp_tool_handbook", "add_memory", "get_neighbors")
+_FOREIGN = ("patch_code", "call_method", "simulate_event", "get_mcp_tool_handbook", "add_memory")
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -142,6 +143,10 @@ def _calls(ask: Ask, profile: Sequence[Operation]) -> Iterator[Finding]:
 
 def _arguments(ask: Ask, profile: Sequence[Operation]) -> Iterator[Finding]:
     for operation in profile:
+        if not operation.reads:  # what its profile refuses, the operation itself may take
+            if any(_CONSTRAINTS & schema.keys() for schema in operation.input_schema.get("properties", {}).values()):
+                yield Finding(f"refuse {operation.name}", Verdict.UNPROVEN, "its constraints are not tried: it writes")
+            continue
         for arguments in _invalid(operation):
             reply = _call(ask, operation.name, arguments)
             detail = "" if reply.result is None else "executed"

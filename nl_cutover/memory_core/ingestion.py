@@ -305,18 +305,16 @@ def _plan(connection: sqlite3.Connection, session: Node, memories: list[Node], *
     work = _Work()
     before = standing.get(session.key)
     written = _written(session, before, work, backfill=backfill)
-    if work.errors:
+    if written is None:
         return work  # the session belongs to somebody else, or cannot be read: nothing can originate in it
     work.session_written = written
     for memory in memories:
         before = standing.get(memory.key)
-        refused = len(work.errors)
         written = _written(memory, before, work, backfill=backfill)
-        if len(work.errors) > refused:
-            continue
-        work.memories_written += written
-        work.memories_equal += not written
-        _link(memory, session, before.edges if before else [], work, moved=written or not backfill)
+        if written is not None:
+            work.memories_written += written
+            work.memories_equal += not written
+            _link(memory, session, before.edges if before else [], work, moved=written or not backfill)
     return work
 
 
@@ -329,29 +327,29 @@ def _existing(connection: sqlite3.Connection, keys: list[str]) -> dict[str, _Exi
     return found
 
 
-def _written(node: Node, before: _Existing | None, work: _Work, *, backfill: bool) -> bool:
-    """Whether the node is to be written; `work` takes it, or the error that stands in the way."""
-    provenance = "backfilled" if backfill else "liveIngested"
+def _written(node: Node, before: _Existing | None, work: _Work, *, backfill: bool) -> bool | None:
+    """Whether the node is to be written, and `work` takes it; None where the error stands in the way that it takes."""
     old: dict[str, Any] = {}
     owner = node.user_id
     if before is not None:
         if node.payload_hash and _hash_text(node) in before.data:
             return False
+        where = f"[{node.chroma_id or node.session_id}] the node {node.key}"
         try:
             old = parse(before.data)["properties"]
             known = before.owner or old.get("userId")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            work.errors.append(f"[{node.chroma_id or node.session_id}] the node {node.key} that stands cannot be read")
-            return False
+            work.errors.append(f"{where} that stands cannot be read")
+            return None
         if known is not None and owner is not None and known != owner:
-            work.errors.append(f"[{node.chroma_id or node.session_id}] the node {node.key} belongs to another owner")
-            return False
+            work.errors.append(f"{where} belongs to another owner")
+            return None
         if backfill:
             return False
         owner = known if owner is None else owner
     if node.payload_hash:
         kept = {key: value for key, value in old.items() if key not in ("minimal", "backfilled", "createdAt")}
-        properties = {**kept, **node.properties, provenance: True}
+        properties = {**kept, **node.properties, "backfilled" if backfill else "liveIngested": True}
     else:
         properties = {"name": node.name, "sessionId": node.session_id, "backfilled": True, "minimal": True}
     work.nodes.append((node, owner, properties))

@@ -149,15 +149,21 @@ def test_probing_a_leaky_server_changes_nothing_there() -> None:
 
 def test_a_write_that_no_argument_stops_is_not_called_and_nothing_is_proved() -> None:
     asked: list[str] = []
+    sent: list[tuple[str, Any]] = []
 
     def ask(method: str, params: Mapping[str, Any]) -> Reply:
         asked.append(str(params.get("name")))
+        sent.append((asked[-1], params.get("arguments")))
         return Reply({"tools": []}) if method == "tools/list" else Reply(None, "Policy Refused executing it")
 
     wipe = Operation("wipe", {"type": "object", "properties": {}}, reads=False)
     report = probe(ask, [], [wipe], "none", "here")
     assert (report.verdict, report.exit_code) == ("unproven", 4)
     assert "wipe" not in asked
+    level = {"type": "object", "properties": {"level": {"type": "integer", "maximum": 2}}, "required": ["level"]}
+    report = probe(ask, [Operation("drain", level, reads=False)], [], "none", "here")
+    assert Verdict.UNPROVEN in {finding.verdict for finding in report.findings}
+    assert {json.dumps(arguments) for name, arguments in sent if name == "drain"} == {'{"level": ""}'}
 
 
 @pytest.fixture(scope="module")
