@@ -47,15 +47,18 @@ def graph_version_1(db: Database) -> None:
 
 @migrations()
 def memory_and_session_version_1(db: Database) -> None:
-    """Indices for nodes of the labels MEMORY and SESSION (neo#10151).
+    """Memory and Session nodes by owner, and a session's memories by their edges (neo#10151).
 
-    `SchemaVersion` keeps `graph` at 1: a Memory Core refuses any other. The indices are partial by id, so that no
-    other node's JSON is ever parsed for them.
+    A session's id is in its node's id, so the primary key finds it. No index is of an expression over the JSON: SQLite
+    (3.40, for one) calls its JSON functions unsafe where a connection does not trust the schema, and then reads nothing of
+    the file at all. `SchemaVersion` keeps `graph` at 1, because a Memory Core refuses any other.
     """
-    for label, below in (("memory", "memory;"), ("session", "session;")):
-        for column, key in (("session_id", "sessionId"), ("user_id", "userId")):
-            db.execute(
-                f"CREATE INDEX IF NOT EXISTS idx_nodes_{label}_{column} ON Nodes(json_extract(data, '$.properties.{key}')) "
-                f"WHERE id >= '{label}:' AND id < '{below}'"
-            )
+    for label in ("memory", "session"):
+        db.execute(
+            f"CREATE INDEX IF NOT EXISTS idx_nodes_{label}_user_id ON Nodes(user_id) "
+            f"WHERE id >= '{label}:' AND id < '{label};'"
+        )
+    db.execute(
+        "CREATE INDEX IF NOT EXISTS idx_edges_memory_session_id ON Edges(target, source) WHERE type = 'ORIGINATES_IN'"
+    )
     db.execute("INSERT OR IGNORE INTO SchemaVersion (id, version) VALUES ('memory-session', 1)")

@@ -23,7 +23,7 @@ from nl_cutover.testing import plant_store
 from .rows import form, graph_of, memory, query, session, some, write_jsonl
 
 Capture = pytest.CaptureFixture[str]
-INDICES = {f"idx_nodes_{label}_{column}" for label in ("memory", "session") for column in ("session_id", "user_id")}
+INDICES = {"idx_nodes_memory_user_id", "idx_nodes_session_user_id", "idx_edges_memory_session_id"}
 
 
 def graph(*words: object, capture: Capture) -> tuple[int, Any, str]:
@@ -35,7 +35,7 @@ def graph(*words: object, capture: Capture) -> tuple[int, Any, str]:
 
 
 def indices(path: Path) -> set[str]:
-    return {n for (n,) in query(path, "SELECT name FROM sqlite_master WHERE type = 'index'") if "idx_nodes" in n}
+    return {n for (n,) in query(path, "SELECT name FROM sqlite_master WHERE type = 'index'")} & INDICES
 
 
 @pytest.fixture
@@ -70,18 +70,31 @@ def test_sqlite_utils_applies_the_same_migration(old: Path) -> None:
     assert indices(old) == INDICES
 
 
-@pytest.mark.parametrize("label", ["memory", "session"])
-@pytest.mark.parametrize(("column", "key"), [("session_id", "sessionId"), ("user_id", "userId")])
-def test_the_indices_are_used(tmp_path: Path, label: str, column: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        ("Nodes WHERE id = 'session:' || ?", "sqlite_autoindex_Nodes_1"),
+        ("Edges WHERE type = 'ORIGINATES_IN' AND target = 'session:' || ?", "idx_edges_memory_session_id"),
+        ("Nodes WHERE user_id = ? AND id >= 'session:' AND id < 'session;'", "idx_nodes_session_user_id"),
+        ("Nodes WHERE user_id = ? AND id >= 'memory:' AND id < 'memory;'", "idx_nodes_memory_user_id"),
+    ],
+)
+def test_sessions_and_memories_are_found_by_session_and_by_owner_through_an_index(
+    tmp_path: Path, wanted: str, index: str
+) -> None:
     path = graph_of(tmp_path / "graph.sqlite", some(2, 2))
-    below = f"{label};"
-    plan = query(
-        path,
-        f"EXPLAIN QUERY PLAN SELECT id FROM Nodes WHERE json_extract(data, '$.properties.{key}') = ? "
-        f"AND id >= '{label}:' AND id < '{below}'",
-        "x",
-    )
-    assert f"idx_nodes_{label}_{column}" in plan[0][3]
+    [plan] = query(path, f"EXPLAIN QUERY PLAN SELECT * FROM {wanted}", "x")
+    assert plan[3].startswith("SEARCH")
+    assert f" {index} " in plan[3]
+
+
+def test_a_connection_that_does_not_trust_the_schema_reads_the_graph(tmp_path: Path) -> None:
+    """As a Memory Core's own SQLite does, and this tool's reader of evidence."""
+    path = graph_of(tmp_path / "graph.sqlite", some(1, 2))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA trusted_schema = OFF")
+        assert db.execute("SELECT count(*) FROM Nodes").fetchone() == (3,)
+        db.execute("DELETE FROM Nodes")
 
 
 @pytest.mark.parametrize("part", ["graph", "memory-session"])
