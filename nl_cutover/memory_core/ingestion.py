@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from json.encoder import encode_basestring
 from math import isfinite
@@ -187,36 +187,32 @@ def _node(row: Row) -> Node:
             raise ValueError("its createdAt is no finite number")
     if row.kind == "memory":
         key, label, name = f"memory:{row.id}", MEMORY, row.id[:_NAME_LENGTH]
-        payload = {"createdAt": created_at, "sessionId": session_id, "userId": user_id}
+        title = ""
     elif row.kind == "session":
         title = row.metadata.title
         if title is not None and type(title) is not str:
             raise ValueError("its title is no text")
         key, label, name = f"session:{session_id}", SESSION, title or session_id
-        payload = {"createdAt": created_at, "sessionId": session_id, "title": title, "userId": user_id}
+        title = f'"title":{_json(title)},'
     else:
         raise ValueError(f"neither a session nor a memory: {row.kind!r}")
     told = f"{key}{row.id}{session_id}{user_id}"
     if "\0" in told or (not told.isascii() and _LONE.search(told)):
         raise ValueError("an id holds what SQLite cannot store as text: NUL, or half a surrogate pair")
-    return Node(key, row.id, session_id, label, name, created_at, user_id, _digest(payload))
+    payload = f'{{"createdAt":{_json(created_at)},"sessionId":{_json(session_id)},{title}"userId":{_json(user_id)}}}'
+    if not payload.isascii():  # half a surrogate pair in a title, which JSON.stringify escapes
+        payload = _LONE.sub(lambda match: f"\\u{ord(match.group()):04x}", payload)
+    return Node(key, row.id, session_id, label, name, created_at, user_id, sha256(payload.encode()).hexdigest())
 
 
-def _digest(payload: Mapping[str, Any]) -> str:
-    """SHA-256 of the JSON, keys in their order, an absent value as an empty text; as `stringify`, only sooner."""
-    told = []
-    for key, value in payload.items():
-        kind = type(value)
-        if kind is int:
-            told.append(f'"{key}":{value}')
-        else:
-            quick = kind is str or value is None
-            told.append(f'"{key}":{encode_basestring(value or "") if quick else stringify(value)}')
-    try:
-        return sha256(f"{{{','.join(told)}}}".encode()).hexdigest()
-    except UnicodeEncodeError:  # half a surrogate pair in a text, which JSON.stringify escapes
-        payload = {key: "" if value is None else value for key, value in payload.items()}
-        return sha256(stringify(payload).encode()).hexdigest()
+def _json(value: Any) -> str:
+    """The JSON text of a scalar, an absent one as an empty text; as `stringify`, only sooner."""
+    kind = type(value)
+    if kind is str:
+        return encode_basestring(value)
+    if value is None:
+        return '""'
+    return str(value) if kind is int else stringify(value)
 
 
 def _minimal(session_id: str) -> Node:

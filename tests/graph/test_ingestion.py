@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nl_cutover.memory_core.graph import open_migrated
 from nl_cutover.memory_core.ingestion import Row, backfill, ingest, read_source
 from nl_cutover.memory_core.integrity import check, orphans, remove_orphans
+from nl_cutover.memory_core.jsontext import stringify
 
 from .rows import form, graph_of, memory, properties, query, row, run, session, some
 
@@ -106,6 +107,15 @@ def test_a_session_that_has_no_memories_stands_alone(path: Path) -> None:
 def test_a_session_without_a_title_is_named_by_its_id(path: Path) -> None:
     run(path, [session("s1", title=""), session("s2", title=None)])
     assert [properties(path, f"session:{name}")["name"] for name in ("s1", "s2")] == ["s1", "s2"]
+
+
+@pytest.mark.parametrize("title", ['"quoted"\\', "ünï 😀", "half \ud83d", "\x00\n\x7f\u2028"])
+@pytest.mark.parametrize("created_at", [None, "", 0, 1.5, 1e21, True, -(2**53), 2**60])
+def test_the_hash_is_that_of_the_json_that_javascript_writes(path: Path, title: str, created_at: Any) -> None:
+    run(path, [session("s1", title=title, createdAt=created_at)])
+    when = "" if created_at is None else float(created_at) if created_at == 2**60 else created_at
+    text = stringify({"createdAt": when, "sessionId": "s1", "title": title, "userId": ""})
+    assert properties(path, "session:s1")["payloadHash"] == sha256(text.encode()).hexdigest()
 
 
 # Run again.
