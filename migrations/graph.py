@@ -43,3 +43,22 @@ def graph_version_1(db: Database) -> None:
         for event, row in (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD")):
             db.execute(_TRIGGER.format(table=table, kind=table.lower(), event=event, row=row))
     db.execute("INSERT OR IGNORE INTO SchemaVersion (id, version) VALUES ('graph', 1)")
+
+
+@migrations()
+def memory_and_session_version_1(db: Database) -> None:
+    """Memory and Session nodes by owner, and a session's memories by their edges (neo#10151).
+
+    A session's id is in its node's id, so the primary key finds it. No index is of an expression over the JSON: SQLite
+    (3.40, for one) calls its JSON functions unsafe where a connection does not trust the schema, and then reads nothing of
+    the file at all. `SchemaVersion` keeps `graph` at 1, because a Memory Core refuses any other.
+    """
+    for label in ("memory", "session"):
+        db.execute(
+            f"CREATE INDEX IF NOT EXISTS idx_nodes_{label}_user_id ON Nodes(user_id) "
+            f"WHERE id >= '{label}:' AND id < '{label};'"
+        )
+    db.execute(
+        "CREATE INDEX IF NOT EXISTS idx_edges_memory_session_id ON Edges(target, source) WHERE type = 'ORIGINATES_IN'"
+    )
+    db.execute("INSERT OR IGNORE INTO SchemaVersion (id, version) VALUES ('memory-session', 1)")

@@ -13,7 +13,7 @@ import select
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -70,6 +70,7 @@ class EmbeddedMemoryCore:
         busy_timeout_ms: int,
         shape: str = "final",
         lookback_ms: int = _CENTURY_MS,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.db = directory / "sqlite" / "memory-core-graph.sqlite"
@@ -80,6 +81,7 @@ class EmbeddedMemoryCore:
         self.shape = shape
         self.lookback_ms = lookback_ms
         self._busy_timeout_ms = busy_timeout_ms
+        self._arguments = tuple(arguments)
         lines = [f"{name}={token}" for name, token in self.tokens.items()] or [self.token]
         directory.mkdir(parents=True, exist_ok=True)
         self._token_file = directory / "tokens"
@@ -112,7 +114,7 @@ class EmbeddedMemoryCore:
         command = [sys.executable, "-m", "nl_cutover", "mc", "serve", "--port", str(self.port)]
         command += ["--db", str(self.db), "--token-file", str(self._token_file), "--plane-id", self.plane_id]
         command += ["--data-root", str(self.directory), "--busy-timeout-ms", str(self._busy_timeout_ms)]
-        command += ["--shape", self.shape, "--lookback-ms", str(self.lookback_ms)]
+        command += ["--shape", self.shape, "--lookback-ms", str(self.lookback_ms), *self._arguments]
         # The package may run from a checkout that is not installed.
         paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
         # What a host sets for its own Memory Core is not meant for this one.
@@ -148,14 +150,16 @@ def embedded_memory_core(
     busy_timeout_ms: int = 5_000,
     shape: str = "final",
     lookback_ms: int = _CENTURY_MS,
+    arguments: Sequence[str] = (),
 ) -> Iterator[EmbeddedMemoryCore]:
     """Run a Memory Core whose graph, token file and log lie in `directory`; it is stopped at the end.
 
     `tokens`: one token (local-bearer mode) or name -> token (identities). `shape`: final, or the commit of an older
     server: 744201e5, 902ddd4d. `lookback_ms`: its retention; planted actions are of 2025, and by default it keeps them.
-    Raises UnreachableError when it does not start, which includes the missing extra `nl-cutover[memory-core]`.
+    `arguments`: more words for `mc serve`. Raises UnreachableError when it does not start, which includes the missing
+    extra `nl-cutover[memory-core]`.
     """
-    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape, lookback_ms)
+    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape, lookback_ms, arguments)
     try:
         yield core
     finally:

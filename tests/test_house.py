@@ -49,6 +49,7 @@ def test_imports_run_one_way(copy):
         ("plane/mounts.py", "from ..stores import holders", "imports run one way"),
         ("ingress/sse.py", "import sqlite3", "the recorder keeps no store"),
         ("cut/gate.py", "from ..papers import story", "imports run one way"),
+        ("denial/surface.py", "from ..contract import wire", "denial stands alone"),
     ],
 )
 def test_a_broken_contract_is_seen(copy, file, line, contract):

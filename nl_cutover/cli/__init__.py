@@ -16,8 +16,10 @@ from ..errors import CutoverError
 from ..verdicts import EXIT_MEANINGS, ExitCode
 from . import (
     check,
+    check_surface,
     cut,
     demo,
+    graph,
     mc,
     measure,
     migrate,
@@ -80,6 +82,8 @@ app.add_typer(receipt.app, name="receipt")
 app.command()(resolve.resolve)
 app.add_typer(recorder.app, name="recorder")
 app.add_typer(mc.app, name="mc")
+app.add_typer(graph.app, name="graph")
+check.app.command("surface")(check_surface.surface)
 app.add_typer(check.app, name="check")
 app.command()(demo.demo)
 

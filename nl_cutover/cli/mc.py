@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..contract.leaves import DIGEST_LOOKBACK_MS
+from ..contract.surface import HARNESS, MODE_ENV, read_surface
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID, RETENTION_MS
 from ..errors import CredentialsError, UnreachableError, UsageError
 from ..memory_core.shapes import ShapeName
+from ..memory_core.surface import SurfaceName, load_document
 from ..verdicts import ExitCode
 from .common import Format, FormatOption, complain, finish, say
 
@@ -45,8 +47,10 @@ class Transport(StrEnum):
 
 @app.command()
 def serve(
-    db: Annotated[Path, typer.Option(envvar="NEO_MEMORY_DB_PATH", help="The graph's SQLite file; made if absent.")],
     token_file: TokenFileOption,
+    db: Annotated[
+        Path | None, typer.Option(envvar="NEO_MEMORY_DB_PATH", help="The graph's SQLite file; made if absent.")
+    ] = None,
     host: Annotated[str, typer.Option(envvar="NEO_MCP_LISTEN_HOST", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(envvar="MCP_HTTP_PORT", help="0 takes a free port.")] = 3102,
     plane_id: Annotated[
@@ -67,18 +71,36 @@ def serve(
         int, typer.Option(envvar=DIGEST_LOOKBACK_MS, help="Telemetry older than this is deleted.", min=1)
     ] = RETENTION_MS,
     retention_period_ms: Annotated[int, typer.Option(help="How often that is done.", min=1)] = 3_600_000,
+    surface: Annotated[
+        SurfaceName, typer.Option(help="neural-link serves a component tree in memory, and needs no --db.")
+    ] = SurfaceName.MEMORY_CORE,
+    tool_projection_mode: Annotated[
+        str | None,
+        typer.Option(
+            help="Force a projection for list and call: harness-embedded, or an exact profile. An unknown one shows "
+            f"nothing.  [env var: {MODE_ENV}]",
+            metavar="MODE",
+        ),
+    ] = None,
     busy_timeout_ms: Annotated[int, typer.Option(hidden=True)] = 5_000,
     transport: Annotated[Transport, typer.Option(envvar="NEO_TRANSPORT", hidden=True)] = Transport.STREAMABLE_HTTP,
 ) -> None:
-    """Serve the reference Memory Core at /mc/mcp until SIGTERM or Ctrl-C."""
+    """Serve the reference Memory Core, or a Neural Link surface, at /mc/mcp until SIGTERM or Ctrl-C."""
     try:
         from ..memory_core import auth, server
     except ImportError as absent:
         raise UsageError(f"mc serve needs {absent.name}", "pip install 'nl-cutover[memory-core]'") from None
+    if surface is SurfaceName.NEURAL_LINK:
+        db = None
+    elif db is None:
+        raise UsageError("mc serve has no graph to serve", "name the SQLite file: --db PATH")
+    if tool_projection_mode is None:
+        # Read here: an option's own envvar takes an empty value for none, and an empty mode must not open the surface.
+        tool_projection_mode = os.environ.get(MODE_ENV)
     settings = server.Settings(
         db=db,
         tokens=auth.read_tokens(token_file),
-        data_root=data_root or str(server.default_data_root(db)),
+        data_root=data_root or (str(server.default_data_root(db)) if db else ""),
         host=host,
         port=port,
         plane_id=plane_id,
@@ -87,7 +109,15 @@ def serve(
         shape=shape,
         lookback_ms=lookback_ms,
         retention_period_ms=retention_period_ms,
+        projection=tool_projection_mode,
     )
+    if tool_projection_mode is not None:
+        declared = read_surface(load_document(surface.document))
+        if not declared.view(tool_projection_mode):
+            known = ", ".join((HARNESS, *declared.profiles))
+            complain(
+                f"nl-cutover: no projection {tool_projection_mode!r}: every call is refused (there are: {known})\n"
+            )
     server.serve(settings, lambda url: say(f"listening on {url}\n"))
 
 

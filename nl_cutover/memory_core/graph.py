@@ -5,19 +5,22 @@ from __future__ import annotations
 import importlib.util
 import sqlite3
 import threading
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlite_utils import Database, Migrations
 
+from ..contract.rows import ACTIONS, ARCHIVES
 from ..errors import RefusedError
 from ..resources import resource
 from .jsontext import parse, stringify
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSIONS = {"graph": 1, "memory-session": 1}
 BUSY_TIMEOUT_MS = 5_000
+
+_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 
 Node = dict[str, Any]  # {id, label, properties: {name, description, updatedAt, ..., userId?, visibility?}}
 
@@ -32,7 +35,7 @@ def open_graph(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Graph:
         with closing(_connect(path, busy_timeout_ms)) as connection:
             _refuse_other_version(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
-            _migrations().apply(Database(connection, recursive_triggers=False))
+            graph_migrations().apply(Database(connection, recursive_triggers=False))
         return Graph(_connect(path, busy_timeout_ms))
     except (OSError, sqlite3.Error) as failure:
         raise RefusedError(f"{path} cannot be served as a graph: {failure}", "point --db at another file") from None
@@ -47,19 +50,74 @@ def _connect(path: Path, busy_timeout_ms: int) -> sqlite3.Connection:
     return connection
 
 
+def migrate_graph(path: Path) -> list[str]:
+    """Bring a graph's schema up to date; the file is made if absent. Returns the names of the migrations applied.
+
+    Raises RefusedError as `open_graph` does, and for a Neural Link's host store, which nothing here may write to.
+    """
+    with _as_refusal(path):
+        if path.exists():
+            with closing(_reader(path)) as connection:
+                _refuse_host_store(connection, path)
+                _refuse_other_version(connection, path)
+        with closing(_connect(path, BUSY_TIMEOUT_MS)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            database = Database(connection, recursive_triggers=False)
+            before = {migration.name for migration in graph_migrations().applied(database)}
+            graph_migrations().apply(database)
+            return [m.name for m in graph_migrations().applied(database) if m.name not in before]
+
+
+@contextmanager
+def open_migrated(path: Path, *, read_only: bool = False) -> Iterator[sqlite3.Connection]:
+    """A connection to a graph that stands and whose schema is up to date. Raises RefusedError."""
+    with _as_refusal(path):
+        with closing(_reader(path)) as connection:
+            _refuse_host_store(connection, path)
+            _refuse_other_version(connection, path)
+            pending = graph_migrations().pending(Database(connection, recursive_triggers=False))
+        if pending:
+            raise RefusedError(f"{path} lacks {pending[0].name}", f"nl-cutover graph migrate --db {path}")
+        connection = _reader(path) if read_only else _connect(path, BUSY_TIMEOUT_MS)
+    with closing(connection):
+        yield connection
+
+
+@contextmanager
+def _as_refusal(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as failure:
+        raise RefusedError(f"{path} cannot be used as a graph: {failure}", "point --db at another file") from None
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
+
+
+def _refuse_host_store(connection: sqlite3.Connection, path: Path) -> None:
+    for table in (ARCHIVES, ACTIONS):
+        if connection.execute(_TABLE, (table,)).fetchone() is not None:
+            raise RefusedError(
+                f"{path} holds {table}: it is a Neural Link's host store, not a Memory Core's graph",
+                "name the graph of the Memory Core: --db PATH",
+            )
+
+
 def _refuse_other_version(connection: sqlite3.Connection, path: Path) -> None:
-    known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'SchemaVersion'"
-    if connection.execute(known).fetchone() is None:
+    if connection.execute(_TABLE, ("SchemaVersion",)).fetchone() is None:
         return
-    row = connection.execute("SELECT version FROM SchemaVersion WHERE id = 'graph'").fetchone()
-    if row is not None and row[0] != SCHEMA_VERSION:
-        raise RefusedError(
-            f"{path} is a graph of schema version {row[0]}; this Memory Core knows version {SCHEMA_VERSION}",
-            "serve it with the Memory Core that wrote it, or point --db at another file",
-        )
+    for row in connection.execute("SELECT id, version FROM SchemaVersion"):
+        known = SCHEMA_VERSIONS.get(row[0])
+        if known is not None and row[1] != known:
+            part = "" if row[0] == "graph" else f" of {row[0]}"
+            raise RefusedError(
+                f"{path} is a graph of schema version {row[1]}{part}; this Memory Core knows version {known}",
+                "serve it with the Memory Core that wrote it, or point --db at another file",
+            )
 
 
-def _migrations() -> Migrations:
+def graph_migrations() -> Migrations:
     spec = importlib.util.spec_from_file_location("nl_cutover_graph_migrations", resource("migrations", "graph.py"))
     assert spec is not None
     assert spec.loader is not None

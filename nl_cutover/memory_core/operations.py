@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from .. import __version__
 from ..contract import javascript, wire
+from ..contract.surface import Tool
 from .auth import Identity
 from .graph import Graph, Node
 from .jsontext import stringify
 from .retention import TELEMETRY, Retention
 from .shapes import Shape
-from .surface import Tool
+from .surface import Answer
 from .validation import ArgumentError, refuse_identity, validate
 
 ARCHIVE = "nl-transaction-archive"
@@ -34,18 +35,19 @@ class Plane(msgspec.Struct, frozen=True):
     data_root: str
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a tools/call comes to: `structured` as compact JSON text (None on an error) and the text of the content."""
-
-    text: str
-    structured: str | None = None
-
-    def result(self) -> str:
-        """The JSON text of the CallToolResult."""
-        content = stringify([{"type": "text", "text": self.text}])
-        if self.structured is None:
-            return f'{{"content":{content},"isError":true}}'
-        return f'{{"content":{content},"structuredContent":{self.structured},"isError":false}}'
+def execute(name: str, arguments: Any, tool: Tool | None, handler: Callable[[Any], Result | None] | None) -> Answer:
+    """One call: no identity claimed, arguments validated, answered as JSON. Never raises on what was sent."""
+    if tool is None or handler is None:
+        return Answer(f'Error executing {name}: Tool "{name}" not found or not implemented.')
+    try:
+        refuse_identity(arguments)
+        result = handler(validate(tool.input_schema, arguments))
+        structured = {"result": None} if result is None else result  # MCP takes an object alone
+        return Answer(stringify(result, pretty=True), stringify(structured))
+    except ArgumentError as failure:
+        return Answer(f"Error executing {name}: {failure}")
+    except RecursionError:
+        return Answer(f"Error executing {name}: Maximum call stack size exceeded")
 
 
 def _truthy(value: Any) -> bool:
@@ -92,20 +94,12 @@ class Operations:
             wire.HEALTH: self._health,
         }
 
-    def call(self, name: str, arguments: Any, caller: Identity) -> Answer:
-        """Execute one call. `arguments` as parsed by `jsontext.parse`, or UNDEFINED. Never raises on what was sent."""
-        tool, handler = self._tools.get(name), self._handlers.get(name)
-        if tool is None or handler is None:
-            return Answer(f'Error executing {name}: Tool "{name}" not found or not implemented.')
-        try:
-            refuse_identity(arguments)
-            result = self._shape.answer(name, handler(validate(tool.input_schema, arguments), caller))
-            structured = {"result": None} if result is None else result  # MCP takes an object alone
-            return Answer(stringify(result, pretty=True), stringify(structured))
-        except ArgumentError as failure:
-            return Answer(f"Error executing {name}: {failure}")
-        except RecursionError:
-            return Answer(f"Error executing {name}: Maximum call stack size exceeded")
+    def call(self, name: str, arguments: Any, caller: Identity, tools: Mapping[str, Tool] | None = None) -> Answer:
+        """Execute one call. `arguments` as parsed by `jsontext.parse`, or UNDEFINED. `tools`: what the caller sees."""
+        tool, handler = (self._tools if tools is None else tools).get(name), self._handlers.get(name)
+        if handler is None:
+            return execute(name, arguments, None, None)
+        return execute(name, arguments, tool, lambda clean: self._shape.answer(name, handler(clean, caller)))
 
     def _save(self, arguments: Any, caller: Identity) -> Result:
         transaction = arguments["transaction"]

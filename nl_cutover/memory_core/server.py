@@ -22,18 +22,19 @@ from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from .. import __version__
+from ..contract.surface import read_surface
 from ..contract.wire import PLANE_ID, RETENTION_MS
 from ..errors import UsageError
 from .auth import Tokens
 from .fidelity import STATE, Exchange, Fidelity
 from .gate import PATH, Gate
 from .graph import BUSY_TIMEOUT_MS, open_graph
-from .jsontext import stringify
+from .neural_link import NeuralLink
 from .operations import Operations, Plane
 from .responses import KEEP_ALIVE_S
 from .retention import PERIOD_MS, Retention, keep
 from .shapes import ShapeName, load_shape
-from .surface import derive_tools, load_document
+from .surface import Desk, SurfaceName, load_document
 
 _SHUTDOWN_S = 3  # seconds that open streams are given after SIGTERM
 
@@ -48,9 +49,12 @@ def random_id() -> str:
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What one Memory Core serves. `port` 0: any free port; `data_root` as the healthcheck tells it."""
+    """What one server serves. `port` 0: any free port; `data_root` as the healthcheck tells it.
 
-    db: Path
+    `db` None: a Neural Link surface, which has no graph. `projection`: the forced mode; None lets the client choose.
+    """
+
+    db: Path | None
     tokens: Tokens
     data_root: str
     host: str = "127.0.0.1"
@@ -61,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True):
     shape: ShapeName = ShapeName.FINAL
     lookback_ms: int = RETENTION_MS
     retention_period_ms: int = PERIOD_MS
+    projection: str | None = None
     clock: Callable[[], int] = system_clock
     new_id: Callable[[], str] = random_id
 
@@ -76,39 +81,35 @@ def serve(settings: Settings, on_listening: Callable[[str], None]) -> None:
 
     Raises UsageError when the address cannot be bound, RefusedError for a database that is not this graph.
     """
+    with _desk(settings) as (desk, retention), _bind(settings.host, settings.port) as listener:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        url = f"http://{host}:{listener.getsockname()[1]}{PATH}"
+        asyncio.run(_serve(desk, retention, settings, listener, lambda: on_listening(url)))
+
+
+@contextmanager
+def _desk(settings: Settings) -> Iterator[tuple[Desk, Retention | None]]:
+    if settings.db is None:
+        surface = read_surface(load_document(SurfaceName.NEURAL_LINK.document))
+        yield Desk(surface, NeuralLink(settings.clock()), settings.projection), None
+        return
+    shape = load_shape(settings.shape)
+    surface = read_surface(shape.surface(load_document()))
     graph = open_graph(settings.db, busy_timeout_ms=settings.busy_timeout_ms)
     try:
-        with _bind(settings.host, settings.port) as listener:
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            url = f"http://{host}:{listener.getsockname()[1]}{PATH}"
-            shape = load_shape(settings.shape)
-            tools = derive_tools(shape.surface(load_document()))
-            plane = Plane(settings.plane_id, settings.data_root)
-            retention = Retention(
-                graph,
-                clock=settings.clock,
-                lookback_ms=settings.lookback_ms,
-                period_ms=settings.retention_period_ms,
-            )
-            operations = Operations(
-                graph,
-                tools,
-                plane,
-                clock=settings.clock,
-                new_id=settings.new_id,
-                retention=retention,
-                shape=shape,
-            )
-            asyncio.run(
-                _serve(
-                    operations,
-                    retention,
-                    [tool.listed() for tool in tools.values()],
-                    settings,
-                    listener,
-                    lambda: on_listening(url),
-                )
-            )
+        retention = Retention(
+            graph, clock=settings.clock, lookback_ms=settings.lookback_ms, period_ms=settings.retention_period_ms
+        )
+        operations = Operations(
+            graph,
+            dict(surface.tools),
+            Plane(settings.plane_id, settings.data_root),
+            clock=settings.clock,
+            new_id=settings.new_id,
+            retention=retention,
+            shape=shape,
+        )
+        yield Desk(surface, operations, settings.projection), retention
     finally:
         graph.close()
 
@@ -128,16 +129,15 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 async def _serve(
-    operations: Operations,
-    retention: Retention,
-    listed: list[dict[str, Any]],
+    desk: Desk,
+    retention: Retention | None,
     settings: Settings,
     listener: socket.socket,
     on_listening: Callable[[], None],
 ) -> None:
     # One thread: calls run one at a time in the order of arrival, and a locked database does not stall the rest.
     with ThreadPoolExecutor(1) as worker:
-        sdk = _sdk_server(operations, listed, worker)
+        sdk = _sdk_server(desk, worker)
         manager = StreamableHTTPSessionManager(sdk, json_response=True, session_idle_timeout=None, max_sessions=None)
         gate = Gate(manager.handle_request, Fidelity(manager.handle_request), settings.tokens, settings.allowed_hosts)
         config = uvicorn.Config(
@@ -150,9 +150,10 @@ async def _serve(
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
         async with manager.run():
-            pruning = asyncio.create_task(keep(retention, worker))
+            pruning = None if retention is None else asyncio.create_task(keep(retention, worker))
             await _Listener(config, on_listening).serve(sockets=[listener])
-            pruning.cancel()
+            if pruning is not None:
+                pruning.cancel()
 
 
 class _Listener(uvicorn.Server):
@@ -187,13 +188,12 @@ class _McpServer(Server[Any]):
         return super().create_initialization_options(changing, experimental_capabilities, extensions)
 
 
-def _sdk_server(operations: Operations, listed: list[dict[str, Any]], worker: Executor) -> Server[Any]:
-    listing = stringify({"tools": listed})
-
+def _sdk_server(desk: Desk, worker: Executor) -> Server[Any]:
     async def list_tools(
         context: ServerRequestContext[Any, Any], _: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        _exchange(context).result = listing
+        exchange = _exchange(context)
+        exchange.result = desk.listing(exchange.params)
         return types.ListToolsResult(tools=[])
 
     async def call_tool(
@@ -202,7 +202,7 @@ def _sdk_server(operations: Operations, listed: list[dict[str, Any]], worker: Ex
         exchange = _exchange(context)
 
         def call() -> str:
-            return operations.call(exchange.tool, exchange.arguments, exchange.caller).result()
+            return desk.call(exchange.params, exchange.tool, exchange.arguments, exchange.caller).result()
 
         exchange.result = await asyncio.get_running_loop().run_in_executor(worker, call)
         return types.CallToolResult(content=[])

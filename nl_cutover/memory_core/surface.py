@@ -1,76 +1,83 @@
-"""The tool surface, derived from `openapi.json`: what tools/list says and what arguments are validated against."""
+"""Who sees which tools: the launch's forced mode, else what the client asks for, else the whole surface."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-Schema = Mapping[str, Any]
-
-DOCUMENT = Path(__file__).with_name("openapi.json")
-
-
-class Tool(msgspec.Struct, frozen=True):
-    """One operation. Both schemas are in their listed form, references resolved."""
-
-    name: str
-    description: str
-    input_schema: Schema
-    output_schema: Schema
-
-    def listed(self) -> dict[str, Any]:
-        """The tools/list entry."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "inputSchema": self.input_schema,
-            "outputSchema": self.output_schema,
-        }
+from ..contract.surface import MEMORY_CORE, META_KEY, NEURAL_LINK, Surface, Tool, not_visible
+from .auth import Identity
+from .jsontext import stringify
 
 
-def load_document(path: Path = DOCUMENT) -> dict[str, Any]:
+class SurfaceName(StrEnum):
+    MEMORY_CORE = "memory-core"
+    NEURAL_LINK = "neural-link"
+
+    @property
+    def document(self) -> Path:
+        return MEMORY_CORE if self is SurfaceName.MEMORY_CORE else NEURAL_LINK
+
+
+def load_document(path: Path = MEMORY_CORE) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return document
 
 
-def derive_tools(document: Schema) -> dict[str, Tool]:
-    """The tools of an OpenAPI document by name, in document order. KeyError on a broken reference."""
-    tools = {}
-    for path in document["paths"].values():
-        for operation in path.values():
-            request = operation["requestBody"]["content"]["application/json"]["schema"]
-            response = operation["responses"]["200"]["content"]["application/json"]["schema"]
-            tools[operation["operationId"]] = Tool(
-                name=operation["operationId"],
-                description=operation["summary"],
-                input_schema=_listed(request, document, strict=True, root=True),
-                output_schema=_listed(response, document, strict=False, root=True),
-            )
-    return tools
+class Answer(msgspec.Struct, frozen=True):
+    """What a tools/call comes to: the text of the content, and `structured` as compact JSON text where there is any."""
+
+    text: str
+    structured: str | None = None
+    refused: bool = False  # by policy: an error that carries structured content
+
+    def result(self) -> str:
+        """The JSON text of the CallToolResult."""
+        content = stringify([{"type": "text", "text": self.text}])
+        if self.structured is None:
+            return f'{{"content":{content},"isError":true}}'
+        if self.refused:
+            return f'{{"content":{content},"isError":true,"structuredContent":{self.structured}}}'
+        return f'{{"content":{content},"structuredContent":{self.structured},"isError":false}}'
 
 
-def _listed(schema: Schema, document: Schema, *, strict: bool, root: bool = False) -> dict[str, Any]:
-    if "$ref" in schema:
-        target: Any = document
-        for part in schema["$ref"].removeprefix("#/").split("/"):
-            target = target[part]
-        return _listed(target, document, strict=strict, root=root)
-    listed = dict(schema)
-    if schema["type"] == "object":
-        properties = schema.get("properties", {})
-        # An object that declares nothing is an open bag; what a server may answer is open everywhere.
-        closed = strict and (root or bool(properties))
-        listed["properties"] = {
-            name: _listed(declared, document, strict=strict) for name, declared in properties.items()
-        }
-        required = listed.pop("required", None)
-        if required:
-            listed["required"] = required
-        listed["additionalProperties"] = not closed
-    elif schema["type"] == "array":
-        listed["items"] = _listed(schema["items"], document, strict=strict)
-    return listed
+class Backend(Protocol):
+    """Executes the tools of a surface."""
+
+    def call(self, name: str, arguments: Any, caller: Identity, tools: Mapping[str, Tool]) -> Answer: ...
+
+
+class Desk:
+    """Lists and calls. `forced` None: a client may ask for a projection; a string, even an empty one, is the ceiling."""
+
+    def __init__(self, surface: Surface, backend: Backend, forced: str | None = None) -> None:
+        self._surface = surface
+        self._backend = backend
+        self._forced = forced
+
+    def listing(self, params: Mapping[str, Any]) -> str:
+        """The JSON text of a tools/list result."""
+        tools, _, _ = self._view(params)
+        return stringify({"tools": [tool.listed() for tool in tools.values()]})
+
+    def call(self, params: Mapping[str, Any], name: str, arguments: Any, caller: Identity) -> Answer:
+        tools, projected, mode = self._view(params)
+        if projected and name not in tools:
+            reason = not_visible(name, mode)
+            told = {"error": "Policy Refused", "code": "POLICY_REFUSED", "reason": reason}
+            return Answer(f"Policy Refused executing {name}: {reason}", stringify(told), refused=True)
+        return self._backend.call(name, arguments, caller, tools)
+
+    def _view(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Tool], bool, object]:
+        """The tools, whether they are projected, and by which mode."""
+        meta = params.get("_meta")
+        if self._forced is not None:
+            return self._surface.view(self._forced), True, self._forced
+        if isinstance(meta, dict) and META_KEY in meta:
+            return self._surface.view(meta[META_KEY]), True, meta[META_KEY]
+        return self._surface.tools, False, None

@@ -2,17 +2,25 @@
 
 Undeclared keys vanish where properties are declared (although tools/list says `additionalProperties: false`), open
 bags travel whole, and one bad value anywhere fails the call before anything is stored. `maxItems` is not enforced.
-Source: observed on the wire; neo#16202, PR#17740.
+Source: observed on the wire; neo#16202, PR#17740. The issues of integers, bounds and enums are worded as Zod 4 does
+and were not observed.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 from math import isfinite
+from operator import gt, lt
 from typing import Any, Final
 
+from ..contract.surface import Schema
 from .jsontext import stringify
-from .surface import Schema
+
+_SAFE = 2**53 - 1  # Number.MAX_SAFE_INTEGER
+_BOUNDS = (
+    ("minimum", "too_small", "Too small", ">=", lt),
+    ("maximum", "too_big", "Too big", "<=", gt),
+)
 
 
 class Absent(Enum):
@@ -56,22 +64,33 @@ def validate(schema: Schema, value: Any) -> Any:
 def _check(schema: Schema, value: Any, path: list[str | int], issues: list[dict[str, Any]]) -> Any:
     if value is None and schema.get("nullable"):
         return None
+    if "enum" in schema and not any(type(value) is type(one) and value == one for one in schema["enum"]):
+        told = "expected " + "|".join(map(stringify, schema["enum"]))
+        issues.append(
+            {"code": "invalid_value", "values": schema["enum"], "path": path, "message": f"Invalid input: {told}"}
+        )
+        return None
     expected = schema["type"]
     if not _fits(expected, value):
-        issue = {"expected": expected, "code": "invalid_type"}
+        word = "int" if expected == "integer" and _fits("number", value) else expected
+        issue = {"expected": word.replace("integer", "number"), "code": "invalid_type"}
         if expected == "number" and isinstance(value, float):
             issue["received"] = "Infinity"
-        message = f"Invalid input: expected {expected}, received {_kind(value)}"
+        message = f"Invalid input: expected {issue['expected']}, received {_kind(value)}"
         issues.append({**issue, "path": path, "message": message})
         return None
+    for bound, code, word, sign, beyond in _BOUNDS:
+        if bound in schema and beyond(value, schema[bound]):
+            issue = {"origin": "number", "code": code, bound: schema[bound], "inclusive": True, "path": path}
+            issues.append({**issue, "message": f"{word}: expected number to be {sign}{schema[bound]}"})
     if expected == "array":
         return [_check(schema["items"], item, [*path, index], issues) for index, item in enumerate(value)]
     if expected == "object" and schema["properties"]:
         required = schema.get("required", ())
         return {
-            name: _check(declared, value.get(name, UNDEFINED), [*path, name], issues)
+            name: _check(declared, value.get(name, declared.get("default", UNDEFINED)), [*path, name], issues)
             for name, declared in schema["properties"].items()
-            if name in value or name in required
+            if name in value or name in required or "default" in declared
         }
     return {} if expected == "object" and not schema["additionalProperties"] else value
 
@@ -88,6 +107,8 @@ def _fits(expected: str, value: Any) -> bool:
             return isinstance(value, bool)
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        case "integer":
+            return _fits("number", value) and value == int(value) and abs(value) <= _SAFE
         case _:
             raise NotImplementedError(f"the surface declares a type that is not validated: {expected}")
 

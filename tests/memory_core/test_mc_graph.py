@@ -20,7 +20,7 @@ def test_the_schema_is_the_graphs(tmp_path: Path) -> None:
         names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         assert {"Nodes", "Edges", "GraphLog", "SchemaVersion"} <= names
         assert db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (6,)
-        assert db.execute("SELECT id, version FROM SchemaVersion").fetchall() == [("graph", 1)]
+        assert db.execute("SELECT id, version FROM SchemaVersion").fetchall() == [("graph", 1), ("memory-session", 1)]
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 

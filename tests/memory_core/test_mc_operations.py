@@ -11,13 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nl_cutover.contract.surface import derive_tools
 from nl_cutover.contract.wire import ADMIT, GET, HEALTH, MARK, SAVE
 from nl_cutover.memory_core.auth import Identity
 from nl_cutover.memory_core.graph import open_graph
 from nl_cutover.memory_core.jsontext import parse
 from nl_cutover.memory_core.operations import Operations, Plane
 from nl_cutover.memory_core.retention import Retention
-from nl_cutover.memory_core.surface import derive_tools, load_document
+from nl_cutover.memory_core.surface import load_document
 from nl_cutover.testing import FixedClock
 
 NOBODY = Identity()

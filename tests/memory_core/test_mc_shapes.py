@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from nl_cutover.contract.surface import derive_tools
 from nl_cutover.memory_core.conformance import Verdict, load_cases, otherwise, run
 from nl_cutover.memory_core.shapes import Shape, ShapeName, load_shape
-from nl_cutover.memory_core.surface import derive_tools, load_document
+from nl_cutover.memory_core.surface import load_document
 from nl_cutover.testing import EmbeddedMemoryCore, embedded_memory_core
 
 from .mcp_caller import Connect

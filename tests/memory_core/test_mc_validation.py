@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nl_cutover.contract.surface import derive_tools
 from nl_cutover.contract.wire import ADMIT, GET, HEALTH, MARK, SAVE
-from nl_cutover.memory_core.surface import derive_tools, load_document
+from nl_cutover.memory_core.surface import load_document
 from nl_cutover.memory_core.validation import IDENTITY_KEYS, UNDEFINED, ArgumentError, refuse_identity, validate
 
 TOOLS = derive_tools(load_document())
