@@ -71,6 +71,7 @@ class EmbeddedMemoryCore:
         shape: str = "final",
         lookback_ms: int = _CENTURY_MS,
         arguments: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.db = directory / "sqlite" / "memory-core-graph.sqlite"
@@ -81,7 +82,7 @@ class EmbeddedMemoryCore:
         self.shape = shape
         self.lookback_ms = lookback_ms
         self._busy_timeout_ms = busy_timeout_ms
-        self._arguments = tuple(arguments)
+        self._arguments, self._environ = tuple(arguments), dict(environ or {})
         lines = [f"{name}={token}" for name, token in self.tokens.items()] or [self.token]
         directory.mkdir(parents=True, exist_ok=True)
         self._token_file = directory / "tokens"
@@ -119,7 +120,7 @@ class EmbeddedMemoryCore:
         paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
         # What a host sets for its own Memory Core is not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("NEO_", "MCP_"))}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        environment |= self._environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         log = self.directory / "memory-core.log"
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
@@ -151,15 +152,18 @@ def embedded_memory_core(
     shape: str = "final",
     lookback_ms: int = _CENTURY_MS,
     arguments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[EmbeddedMemoryCore]:
     """Run a Memory Core whose graph, token file and log lie in `directory`; it is stopped at the end.
 
     `tokens`: one token (local-bearer mode) or name -> token (identities). `shape`: final, or the commit of an older
     server: 744201e5, 902ddd4d. `lookback_ms`: its retention; planted actions are of 2025, and by default it keeps them.
-    `arguments`: more words for `mc serve`. Raises UnreachableError when it does not start, which includes the missing
-    extra `nl-cutover[memory-core]`.
+    `arguments`, `environ`: more words for `mc serve`, more of its environment. Raises UnreachableError when it does
+    not start, which includes the missing extra `nl-cutover[memory-core]`.
     """
-    core = EmbeddedMemoryCore(directory, tokens, plane_id, port, busy_timeout_ms, shape, lookback_ms, arguments)
+    core = EmbeddedMemoryCore(
+        directory, tokens, plane_id, port, busy_timeout_ms, shape, lookback_ms, arguments, environ
+    )
     try:
         yield core
     finally:

@@ -24,32 +24,18 @@ from mcp.server.stdio import stdio_server
 from .. import __version__, verdicts
 from ..contract import javascript as js
 from ..contract.leaves import ACTION_LOGGING
+from ..contract.surface import MEMORY_CORE, Tool, not_visible, read_surface
 from ..contract.telemetry import Action, batches
-from ..contract.wire import ADMIT, GET, MARK, SAVE
 from ..verdicts import Delivered
 from .archive import Archive, Found, Marked, NotFound, NotMarked, Refused, Saved, Unavailable
 from .connection import Connection
 from .projection import Tokens, project, snapshot
 from .telemetry import random_token
 
-_TEXT: dict[str, Any] = {"type": "string"}
-_OBJECT: dict[str, Any] = {"type": "object"}
-TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
-    SAVE: (
-        "Archive one committed transaction in Memory Core. Not idempotent.",
-        {"transaction": _OBJECT, "name": _TEXT, "appSessionId": _TEXT},
-    ),
-    GET: ("Read one archive, by its id or by its id of before the cut.", {"archiveId": _TEXT}),
-    MARK: ("Count one replay of an archive. Not idempotent.", {"archiveId": _TEXT}),
-    ADMIT: (
-        f"Record tool calls as telemetry, while {ACTION_LOGGING} is on. Write-only: no operation gives them back.",
-        {"actions": {"type": "array", "items": _OBJECT}},
-    ),
-}
+PROFILE = "nl-recorder"  # of Memory Core's document: what it shows is what is listed and called here
 _VERBATIM = "json"
 _ESCAPED = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 _KINDS = {"object": dict, "array": list, "string": str}
-_OPTIONAL = ("name", "appSessionId")
 # An action may have the names of the wire, or those of the host's own log entry.
 _ENTRY_NAMES = {
     "sequenceId": "sequence_id",
@@ -76,15 +62,16 @@ class Bridge:
     ) -> None:
         self._archive, self._connection, self._enabled = archive, connection, enabled
         self._tokens = Tokens(new_token)
+        self.tools = read_surface(json.loads(MEMORY_CORE.read_bytes())).view(PROFILE)
 
     def call(self, tool: str, arguments: Any) -> dict[str, Any]:
         """The answer of an operation. Raises ValueError for arguments that do not fit, UnknownOutcomeError."""
-        if tool not in TOOLS:
-            raise ValueError(f"there is no tool {tool}")
+        if tool not in self.tools:
+            raise ValueError(not_visible(tool, PROFILE))
         given = arguments if isinstance(arguments, dict) else {}
-        for name, schema in TOOLS[tool][1].items():
+        for name, schema in self.tools[tool].input_schema["properties"].items():
             value = given.get(name)
-            if not (value is None and name in _OPTIONAL) and not isinstance(value, _KINDS[schema["type"]]):
+            if not (value is None and schema.get("nullable")) and not isinstance(value, _KINDS[schema["type"]]):
                 raise ValueError(f"{name}: expected {schema['type']}")
         match tool:
             case "save_nl_transaction":
@@ -165,7 +152,7 @@ async def _serve(bridge: Bridge) -> None:
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(name) for name in TOOLS])
+        return types.ListToolsResult(tools=[_listed(tool) for tool in bridge.tools.values()])
 
     async def call_tool(_: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
         text = (params.arguments or {}).get(_VERBATIM, "{}")
@@ -177,14 +164,8 @@ async def _serve(bridge: Bridge) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-def _listed(name: str) -> types.Tool:
-    description, properties = TOOLS[name]
-    schema = {
-        "type": "object",
-        "properties": {k: v | {"type": [v["type"], "null"]} if k in _OPTIONAL else v for k, v in properties.items()},
-        "required": [key for key in properties if key not in _OPTIONAL],
-    }
-    return types.Tool(name=name, description=description, input_schema=schema)
+def _listed(tool: Tool) -> types.Tool:
+    return types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.input_schema))
 
 
 async def _lines(stdin: AsyncIterable[str]) -> AsyncIterator[str]:

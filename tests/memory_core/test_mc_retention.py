@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 
+from nl_cutover.contract.surface import derive_tools
 from nl_cutover.contract.wire import ADMIT, GET, HEALTH, RETENTION_MS, SAVE
 from nl_cutover.errors import UsageError
 from nl_cutover.memory_core.auth import Identity
@@ -23,7 +24,7 @@ from nl_cutover.memory_core.graph import open_graph
 from nl_cutover.memory_core.jsontext import parse
 from nl_cutover.memory_core.operations import Operations, Plane
 from nl_cutover.memory_core.retention import PERIOD_MS, Retention, keep
-from nl_cutover.memory_core.surface import derive_tools, load_document
+from nl_cutover.memory_core.surface import load_document
 from nl_cutover.testing import FixedClock, embedded_memory_core
 
 from .mcp_caller import Connect

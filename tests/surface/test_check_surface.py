@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nl_cutover.cli import main
-from nl_cutover.contract.surface import HARNESS, MEMORY_CORE, MODE_ENV, NEURAL_LINK, Tool, read_surface
+from nl_cutover.contract.surface import HARNESS, MEMORY_CORE, NEURAL_LINK, Tool, read_surface
 from nl_cutover.denial.surface import Operation, Reply, Report, Verdict, probe
 from nl_cutover.memory_core.auth import Identity
 from nl_cutover.memory_core.neural_link import NeuralLink
@@ -173,10 +173,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Embe
         "open": ("--surface", "neural-link"),
         "recorder": ("--tool-projection-mode", "nl-recorder"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(MODE_ENV, raising=False)
-        made = {n: embedded_memory_core(tmp_path_factory.mktemp(n), tokens="t", arguments=w) for n, w in words.items()}
-        yield {name: server.__enter__() for name, server in made.items()}
+    made = {n: embedded_memory_core(tmp_path_factory.mktemp(n), tokens="t", arguments=w) for n, w in words.items()}
+    yield {name: server.__enter__() for name, server in made.items()}
     for server in made.values():
         server.__exit__(None, None, None)
 

@@ -74,12 +74,10 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
     running: list[Any] = []
 
     def start(*words: str, env: str | None = None) -> Caller:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.delenv(MODE_ENV, raising=False)
-            if env is not None:
-                patch.setenv(MODE_ENV, env)
-            running.append(embedded_memory_core(tmp_path_factory.mktemp("nl"), tokens="t", arguments=words))
-            core: EmbeddedMemoryCore = running[-1].__enter__()
+        environ = {} if env is None else {MODE_ENV: env}
+        folder = tmp_path_factory.mktemp("nl")
+        running.append(embedded_memory_core(folder, tokens="t", arguments=words, environ=environ))
+        core: EmbeddedMemoryCore = running[-1].__enter__()
         return Caller(core.url, core.token)
 
     yield start
@@ -204,10 +202,7 @@ def test_an_unknown_profile_shows_nothing_and_refuses_everything(neural_link: di
     assert all(policy_refused(call(closed, name, {"depth": 1})) for name in read_surface(neural_link).tools)
 
 
-def test_a_server_launched_with_an_unknown_profile_says_so_and_refuses_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(MODE_ENV, raising=False)
+def test_a_server_launched_with_an_unknown_profile_says_so_and_refuses_everything(tmp_path: Path) -> None:
     words = ("--tool-projection-mode", "nl-recorde")
     with embedded_memory_core(tmp_path, tokens="t", arguments=words) as core:
         caller = Caller(core.url, core.token)
