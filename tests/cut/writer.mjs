@@ -27,6 +27,7 @@ while (refused < 10 && !ended) {
             refused++;
         }
     }
-    await new Promise(done => setTimeout(done, [0, 10, 300, 600][Math.floor(random() * 4)]));
+    const pause = [0, 10, 300, 600][Math.floor(random() * 4)] * (1 + Math.floor(number / 40)); // see writer.py
+    await new Promise(done => setTimeout(done, pause));
 }
 process.exit(0);
