@@ -258,10 +258,9 @@ class Ledger:
             after = page[-1][0]
             yield from (ActionWork(*row) for row in page)
 
-    def all_known(self, archive_ids: Iterable[str]) -> bool:
-        """Whether every one of these archives of MC is in the ledger: an older copy of it would not know the newest."""
-        known = {i for (i,) in self.read("SELECT archive_id FROM archives WHERE archive_id IS NOT NULL")}
-        return known.issuperset(archive_ids)
+    def knows(self, archive_id: str) -> bool:
+        """Whether this archive of MC is in the ledger: an older copy of it would not know the newest."""
+        return bool(self.read("SELECT 1 FROM archives WHERE archive_id = ?", (archive_id,)))
 
     def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return self._journal.read(sql, parameters)

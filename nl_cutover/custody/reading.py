@@ -14,6 +14,13 @@ from ..contract.rows import ARCHIVES, Value, key_text
 from ..errors import CustodyError
 from . import directory as custody
 
+_MAPPED = (
+    "SELECT key, archive_id, digest, content_digest, identity, custodian, "
+    "coalesce(bytes_equal, 0), marks_wanted, marks_made, host_facts, state = 'confirmed', "
+    "(SELECT group_concat(store, ' ') FROM origins WHERE row_table = 'archives' AND row_id = archives.id) "
+    "FROM archives WHERE archive_id IS NOT NULL"
+)
+
 
 class Counts(msgspec.Struct, frozen=True):
     """Rows by state. The states of a table are disjoint and add up to `rows`."""
@@ -102,17 +109,16 @@ class LedgerReader:
 
     def id_map(self) -> Iterator[Mapped]:
         """Every archive that MC is known to hold, by old id."""
-        for row in self._connection.execute(
-            "SELECT key, archive_id, digest, content_digest, identity, custodian, "
-            "coalesce(bytes_equal, 0), marks_wanted, marks_made, host_facts, state = 'confirmed', "
-            "(SELECT group_concat(store, ' ') FROM origins WHERE row_table = 'archives' AND row_id = archives.id) "
-            "FROM archives WHERE archive_id IS NOT NULL ORDER BY key, content_digest"
-        ):
-            old, new, digest, content, slot, custodian, equal, wanted, made, host, sure, stores = row
-            facts, where = json.loads(host), sorted((stores or "").split())
-            yield Mapped(
-                old, new, digest, content, slot, custodian, bool(equal), wanted, made, facts, bool(sure), where
-            )
+        return map(_mapped, self._connection.execute(f"{_MAPPED} ORDER BY key, content_digest"))
+
+    def mapped(self, key: str, content_digest: str, *, confirmed: bool = False) -> Mapped | None:
+        """The way of this archive; else of another content that was saved under its key. `confirmed`: only those."""
+        found = self._connection.execute(
+            f"{_MAPPED} AND key = ? AND (state = 'confirmed' OR NOT ?) "
+            "ORDER BY content_digest = ? DESC, content_digest DESC LIMIT 1",
+            (key, confirmed, content_digest),
+        ).fetchall()
+        return _mapped(found[0]) if found else None
 
     def excluded(self) -> set[tuple[str, str]]:
         """(key, content digest) of archives that stay on the host by the operator's word."""
@@ -181,3 +187,9 @@ class LedgerReader:
                 "SELECT 1 FROM actions WHERE key = ? AND digest = ? AND state IN ('admitted', 'discarded', 'excluded')"
             )
         return self._connection.execute(sql, (name, digest)).fetchone() is not None
+
+
+def _mapped(row: tuple[Any, ...]) -> Mapped:
+    old, new, digest, content, slot, custodian, equal, wanted, made, host, sure, stores = row
+    facts, where = json.loads(host), sorted((stores or "").split())
+    return Mapped(old, new, digest, content, slot, custodian, bool(equal), wanted, made, facts, bool(sure), where)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ from ..errors import CustodyError
 from .directory import RECEIPTS, sync_directory
 
 _NAME = re.compile(r"(\d{4})-([a-z]+)\.json")
+_ROWS = '"id_map":['
+_CHUNK = 1 << 16  # characters
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A receipt on disk: its number in the chain, kind, path and SHA-256."""
+    """A receipt on disk: its number in the chain, kind, path, SHA-256, and its body without the rows of its id map."""
 
     number: int
     kind: str
     path: Path
     sha256: str
+    body: dict[str, Any]
 
 
 def chain(directory: Path) -> list[Link]:
@@ -37,10 +41,10 @@ def chain(directory: Path) -> list[Link]:
         match = _NAME.fullmatch(path.name)
         if match is None:
             continue
-        body, parsed = read(path)
-        link = Link(int(match[1]), match[2], path, hashlib.sha256(body).hexdigest())
+        sha256, body = scan(path)
+        link = Link(int(match[1]), match[2], path, sha256, body)
         previous = links[-1].sha256 if links else None
-        if parsed.get("number") != link.number or link.number != len(links) + 1 or parsed.get("previous") != previous:
+        if body.get("number") != link.number or link.number != len(links) + 1 or body.get("previous") != previous:
             raise CustodyError(
                 f"receipt {path} does not follow the one before it: the chain is broken",
                 "a receipt was changed, lost or added: bring the folder back from a backup",
@@ -50,31 +54,89 @@ def chain(directory: Path) -> list[Link]:
 
 
 def read(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """The bytes and the parsed body. Raises CustodyError unless it is canonical JSON of an object."""
+    """The bytes and the parsed body, all of it. Raises CustodyError unless it is canonical JSON of an object."""
     try:
         body = path.read_bytes()
-        parsed = msgspec.json.decode(body)
-        canonical = isinstance(parsed, dict) and rfc8785.dumps(parsed) == body
+        parsed = _parsed(body)
     except OSError as error:
         raise CustodyError(f"receipt {path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, rfc8785.CanonicalizationError, RecursionError):
-        canonical = False
-    if not canonical:
-        raise CustodyError(f"receipt {path} is not canonical JSON: it was changed or torn")
+    except (ValueError, rfc8785.CanonicalizationError, RecursionError):
+        raise _not_canonical(path) from None
     return body, parsed
 
 
-def write(directory: Path, kind: str, body: dict[str, Any]) -> Link:
-    """Append a receipt to the chain, durably: temporary file, fsync, rename, directory fsync."""
+def scan(path: Path, row: Callable[[dict[str, Any]], object] = lambda _: None) -> tuple[str, dict[str, Any]]:
+    """The SHA-256 and the body with an empty id map, whose rows are handed to `row` one by one: flat in memory.
+
+    Raises CustodyError unless the whole is canonical JSON of an object, which is known at the end alone.
+    """
+    digest, decode = hashlib.sha256(), json.JSONDecoder().raw_decode
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+
+            def more(size: int) -> str:
+                digest.update((read := file.read(size)).encode())
+                return read
+
+            text = ""
+            while _ROWS not in text and (read := more(max(_CHUNK, len(text)))):
+                text += read
+            head, found, text = text.partition(_ROWS)
+            text, at = text or more(_CHUNK), 0
+            rows = bool(found) and not text.startswith("]")
+            while rows:
+                try:
+                    entry, end = decode(text, at)
+                    after = text[end]
+                except (json.JSONDecodeError, IndexError):  # it goes on in the next chunk, or is no JSON
+                    if not (read := more(max(_CHUNK, len(text) - at))):
+                        raise
+                    text, at = text[at:] + read, 0
+                    continue
+                if after not in ",]" or rfc8785.dumps(entry) != text[at:end].encode():
+                    raise _not_canonical(path)
+                row(entry)
+                rows = after == ","
+                at = end + rows
+            body = _parsed((head + found + text[at:] + more(-1)).encode())
+            if found and body.get("id_map") != []:
+                raise _not_canonical(path)
+    except OSError as error:
+        raise CustodyError(f"receipt {path} cannot be read: {error.strerror}") from None
+    except (ValueError, IndexError, rfc8785.CanonicalizationError, RecursionError):
+        raise _not_canonical(path) from None
+    return digest.hexdigest(), body
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    body = msgspec.json.decode(data)
+    if not isinstance(body, dict) or rfc8785.dumps(body) != data:
+        raise ValueError
+    return body
+
+
+def _not_canonical(path: Path) -> CustodyError:
+    return CustodyError(f"receipt {path} is not canonical JSON: it was changed or torn")
+
+
+def write(
+    directory: Path, kind: str, body: dict[str, Any], id_map: Callable[[], Iterable[msgspec.Struct]] | None = None
+) -> Link:
+    """Append a receipt to the chain, durably: temporary file, fsync, rename, directory fsync.
+
+    The rows of `id_map` go from their source to the disk one by one, and never stand in memory together.
+    """
     links = chain(directory)
     number = len(links) + 1
     complete = body | {"number": number, "kind": kind, "previous": links[-1].sha256 if links else None}
-    data = rfc8785.dumps(complete)
+    digest = hashlib.sha256()
     path = directory / RECEIPTS / f"{number:04d}-{kind}.json"
     partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
         with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(data)
+            for piece in _canonical(complete, id_map):
+                digest.update(piece)
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.link(partial, path)  # unlike a rename it never takes another receipt's place
@@ -82,13 +144,26 @@ def write(directory: Path, kind: str, body: dict[str, Any]) -> Link:
         sync_directory(path.parent)
     except FileExistsError:
         partial.unlink()
-        return write(directory, kind, body)  # another process was quicker: take the next number
+        return write(directory, kind, body, id_map)  # another process was quicker: take the next number
     except OSError as error:
         raise CustodyError(
             f"the receipt {path} cannot be written: {error.strerror}",
             "make room or mend the permissions, then give the same command again: nothing is sent twice",
         ) from None
-    return Link(number, kind, path, hashlib.sha256(data).hexdigest())
+    return Link(number, kind, path, digest.hexdigest(), complete)
+
+
+def _canonical(body: dict[str, Any], id_map: Callable[[], Iterable[msgspec.Struct]] | None) -> Iterator[bytes]:
+    """What `rfc8785.dumps` makes of the body with the rows in it, in pieces."""
+    if id_map is None:
+        yield rfc8785.dumps(body)
+        return
+    before = rfc8785.dumps({key: value for key, value in body.items() if key < "id_map"})
+    after = rfc8785.dumps({key: value for key, value in body.items() if key > "id_map"})
+    yield before[:-1] + b"," * (before != b"{}") + _ROWS.encode()
+    for number, entry in enumerate(id_map()):
+        yield b"," * (number > 0) + rfc8785.dumps(msgspec.to_builtins(entry))
+    yield b"]," + after[1:]
 
 
 def moved(bodies: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

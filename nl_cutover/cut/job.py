@@ -108,8 +108,8 @@ def _orphans(report: Report, custody: Path) -> dict[str, tuple[str, str]]:
     began, landed = set(), set()
     for link in receipts.chain(custody):
         if link.kind == "landing":
-            began.add(receipts.read(link.path)[1].get("cut"))
-        elif link.kind == "cut" and (outcome := receipts.read(link.path)[1]["outcome"])["verdict"].startswith("landed"):
+            began.add(link.body.get("cut"))
+        elif link.kind == "cut" and (outcome := link.body["outcome"])["verdict"].startswith("landed"):
             landed |= {store.get("sealed_by") for store in outcome["stores"]}
     found = {}
     for store in report.stores:
@@ -199,7 +199,7 @@ def _check_proof(custody: Path, stores: set[str], now_ms: int, max_age_ms: int) 
     hint = "nl-cutover verify CHECKOUT..., then cut again"
     if not newest:
         return  # nothing was ever carried: the count under the lock says what is not accounted for
-    body = receipts.read(newest[0].path)[1]
+    body = newest[0].body
     if body["outcome"]["exit_code"] not in (ExitCode.PROVED, ExitCode.PARTIAL, ExitCode.REFUSED):
         raise RefusedError(
             f"the newest {newest[0].kind} proved nothing: it says {body['outcome']['verdict']}",

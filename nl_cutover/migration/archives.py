@@ -68,7 +68,7 @@ class ArchiveRoad:
         match outcome:
             case Delivered(result=result):
                 archive_id = str(result["archiveId"])
-                if self._ledger.read("SELECT 1 FROM archives WHERE archive_id = ?", (archive_id,)):
+                if self._ledger.knows(archive_id):
                     reason = "MC answered with the id of another row's archive"
                     given_up = self._ledger.now()
                     self._carried.append(move_archive(work.id, "unknown", reason=reason, given_up_at=given_up))

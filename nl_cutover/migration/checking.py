@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,12 @@ def verify_run(
 
     `container` looks at the plane's other side, and says for the receipt what it found.
     """
-    with LedgerReader(custody) as reader:
+    with ExitStack() as places:
+        reader = places.enter_context(LedgerReader(custody))
         run = reader.run()
         if run is None:
             raise CustodyError(f"custody {custody} holds no run", "begin one with: nl-cutover migrate")
-        mapped = {entry.old: entry for entry in reader.id_map()}
-        excluded = reader.excluded()
-    with source_of(report) as source:
+        source = places.enter_context(source_of(report))
         session = sessions.operations("").session
         plane = preflight(session, expected_plane=expected_plane, expected_root=expected_root, telemetry=False)
         if (plane.plane_id, plane.data_root) != (run["plane_id"], run["data_root"]):
@@ -51,7 +51,14 @@ def verify_run(
             )
         beside = {} if container is None else container(plane)
         result = verify(
-            source, mapped, excluded, sessions, url=plane.url, run=run["id"], at=utc(clock()), progress=progress
+            source,
+            reader.mapped,
+            reader.excluded(),
+            sessions,
+            url=plane.url,
+            run=run["id"],
+            at=utc(clock()),
+            progress=progress,
         )
     result = msgspec.structs.replace(result, waited_s=round(sessions.waited, 1), proxy=plane.proxy)
     link = receipts.write(

@@ -165,7 +165,7 @@ def moved_since(custody: Path, choose: Callable[[], Engine | NoEngine]) -> list[
     """In what the container of the newest receipt that pinned one is another now. Nobody looks where the operator
     declined it (--engine none). Raises UnreachableError where the engine does not answer."""
     for link in reversed(receipts.chain(custody)):
-        facts = receipts.read(link.path)[1].get("container") or {}
+        facts = link.body.get("container") or {}
         if "pin" in facts:
             break
     else:

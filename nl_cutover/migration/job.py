@@ -7,6 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,8 @@ def migrate(
             body["container"] = beside
             with LedgerReader(custody) as reader:
                 body["settled"] = reader.settled()
-                body["id_map"] = [msgspec.to_builtins(entry) for entry in reader.id_map()]
-            barrier("before receipt")
-            link = receipts.write(custody, "migrate", body)
+                barrier("before receipt")
+                link = receipts.write(custody, "migrate", body, reader.id_map)
     return msgspec.structs.replace(result, receipt=str(link.path), not_proved=beside.get("not_proved", []))
 
 
@@ -126,7 +126,7 @@ def _read_again(
 ) -> RunOutcome:
     """Archives that an earlier call confirmed are a claim of that call: this one proves them anew."""
     with LedgerReader(custody) as reader, Sessions(identities) as sessions:
-        mapped = {entry.old: entry for entry in reader.id_map() if entry.confirmed}
+        mapped = partial(reader.mapped, confirmed=True)
         checked = verify(source, mapped, reader.excluded(), sessions, url=plane.url, run=run, at="", progress=progress)
     wrong = [d for d in checked.differences if d.new is not None]
     if not wrong:
@@ -186,14 +186,18 @@ def settle(
 
 def _check_age_of_ledger(custody: Path, ledger: Ledger) -> None:
     """Raises CustodyError when the ledger does not know what the newest receipt of this custody says was saved."""
-    for link in reversed(receipts.chain(custody)):
-        if link.kind == "migrate":
-            if not ledger.all_known(e["new"] for e in receipts.read(link.path)[1]["id_map"] if e["confirmed"]):
-                raise CustodyError(
-                    f"the ledger is older than receipt {link.path.name}: it does not know all that was saved",
-                    "an older copy was brought back; it would send rows again. Bring back the newest",
-                )
-            return
+    newest = next((link for link in reversed(receipts.chain(custody)) if link.kind == "migrate"), None)
+    if newest is None:
+        return
+
+    def look(entry: dict[str, Any]) -> None:
+        if entry["confirmed"] and not ledger.knows(entry["new"]):
+            raise CustodyError(
+                f"the ledger is older than receipt {newest.path.name}: it does not know all that was saved",
+                "an older copy was brought back; it would send rows again. Bring back the newest",
+            )
+
+    receipts.scan(newest.path, look)
 
 
 def _check_plan(plan: Plan, acknowledged: str | None) -> None:

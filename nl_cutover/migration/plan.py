@@ -18,6 +18,7 @@ from ..contract.wire import BODY_LIMIT, RETENTION_MS
 from ..custody.entries import ActionEntry, ArchiveEntry
 from ..verdicts import ExitCode, Refused
 from .choosing import Choice, Left, chosen, with_left
+from .contents import Contents
 from .lives import Lives, lives_of
 from .policy import Policy, Replays, TelemetryMode
 from .source import Source, SourceStore
@@ -87,15 +88,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class _Tally:
     """What one pass over the rows finds."""
 
-    def __init__(self, choices: dict[str, Choice]) -> None:
-        self.choices = choices
+    def __init__(self, choices: dict[str, Choice], contents: Contents) -> None:
+        self.choices, self.contents = choices, contents
         self.left: dict[str, list[Left]] = {}
         self.writers: Counter[str] = Counter()
         self.slots: Counter[str] = Counter()
         self.refused: list[RefusedRow] = []
         self.archives = self.to_send = self.duplicates = self.marks = self.unnamed_marked = self.trimmed = 0
         self.replayed = self.actions = self.actions_to_send = self.expiring = self.undated = 0
-        self.contents: dict[str, str] = {}
         self.conflicts: list[str] = []
         self.extra: Counter[str] = Counter()
 
@@ -111,8 +111,9 @@ def build_plan(
 
     Raises UsageError or RefusedError for a choice that cannot be made.
     """
-    tally = _Tally(chosen(source, policy.choices))
-    stores = [_store_plan(source, store, policy, tally, now_ms, entry) for store in source.stores.values()]
+    with Contents() as contents:
+        tally = _Tally(chosen(source, policy.choices), contents)
+        stores = [_store_plan(source, store, policy, tally, now_ms, entry) for store in source.stores.values()]
     alone = len(tally.writers) == 1 and not tally.slots
     owner = policy.owner or (next(iter(tally.writers)) if alone else None)
     blockers = _blockers(tally, policy)
@@ -179,12 +180,11 @@ def _archive(row: Row, digest: str, store: SourceStore, policy: Policy, tally: _
         tally.left.setdefault(key, []).append(Left(store.id, content))
         reason = f"not chosen: store {choice.store} holds the content that is sent"
         return ArchiveEntry(key, content, digest, store.id, refusal=reason, not_chosen=True)
-    known = tally.contents.get(key, content)
-    first = key not in tally.contents
-    tally.contents[key] = known
-    if known != content:
+    before = tally.contents.meet(key, content)
+    first = not before
+    if before and before[0] != content:
         tally.conflicts.append(
-            f"archive {key} stands twice with different contents ({known[:12]} and {content[:12]}, store {store.id}); "
+            f"archive {key} stands twice with different contents ({before[0][:12]} and {content[:12]}, store {store.id}); "
             f"choose one: --choose {key}=STORE"
         )
     if first:

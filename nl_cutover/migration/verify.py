@@ -6,16 +6,17 @@ that MC holds under another identity or beyond the map, and rows that reach the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterator, Set
 
 import msgspec
 
 from ..contract.archives import compare
-from ..contract.rows import ARCHIVES, Twins, key_text
+from ..contract.rows import ARCHIVES, Row, Twins, key_text
 from ..custody.reading import Mapped
 from ..ingress.preflight import error_of
 from ..ingress.sessions import Sessions
 from ..verdicts import Delivered, ExitCode, Mismatch, NotSent
+from .contents import Contents
 from .progress import Progress
 from .source import Source
 from .words import verdict_word
@@ -55,7 +56,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def verify(
     source: Source,
-    mapped: Mapping[str, Mapped],
+    mapped: Callable[[str, str], Mapped | None],
     excluded: Set[tuple[str, str]],
     sessions: Sessions,
     *,
@@ -66,54 +67,45 @@ def verify(
 ) -> VerifyReport:
     """Read every archive of the snapshots back from MC, under the identity that saved it, and compare.
 
+    `mapped` answers for a key and a content digest what became of that archive, or of another content under that key.
     Raises CutoverError when the ingress ends the reading.
     """
     expected = checked = equal = bytes_equal = missing = left_out = 0
     differences: list[Difference] = []
-    seen: set[tuple[str, str]] = set()
     progress.stage("verify", sum(store.snapshot.counts.get(ARCHIVES, 0) for store in source.stores.values()))
-    for store in source.stores.values():
-        twins = Twins()
-        for row in source.rows(store, ARCHIVES):
-            key = key_text(row.key, twins.tell(row.key, row.digest))
-            this = (key, row.content_digest)
-            if this in seen:
-                continue
-            seen.add(this)
-            progress.advance()
-            if this in excluded:
-                left_out += 1
-                continue
-            expected += 1
-            entry = mapped.get(key)
-            if entry is None or entry.content_digest != row.content_digest:
-                missing += 1
-                what = "not in the id map" if entry is None else "changed on the host since it was saved"
-                differences.append(Difference(key, entry.new if entry else None, what))
-                continue
-            outcome = sessions.operations(entry.identity).get(entry.new)
-            if isinstance(outcome, NotSent):
-                raise error_of(outcome, url)
-            if not isinstance(outcome, Delivered) or outcome.result["status"] == "unavailable":
-                why = "MC could not say" if isinstance(outcome, Delivered) else outcome.reason
-                differences.append(Difference(key, entry.new, f"{UNREAD}: {why}"))
-                continue
-            checked += 1
-            if outcome.result["status"] != "found":
-                differences.append(Difference(key, entry.new, f"MC answers {outcome.result['status']}"))
-                continue
-            named_by = entry.new if entry.marks_made else None
-            comparison = compare(row, outcome.result, outcome.reply, named_by_mark=named_by)
-            count = outcome.result.get("replayCount")
-            if isinstance(comparison, Mismatch):
-                differences.append(Difference(key, entry.new, f"differs at {comparison.path}"))
-            elif not isinstance(count, int | float) or count < entry.marks_made:
-                differences.append(
-                    Difference(key, entry.new, f"MC counts {count} replays, {entry.marks_made} were made")
-                )
-            else:
-                equal += 1
-                bytes_equal += comparison.bytes_equal
+    for key, content, row in _archives(source):
+        progress.advance()
+        if (key, content) in excluded:
+            left_out += 1
+            continue
+        expected += 1
+        entry = mapped(key, content)
+        if entry is None or entry.content_digest != content:
+            missing += 1
+            what = "not in the id map" if entry is None else "changed on the host since it was saved"
+            differences.append(Difference(key, entry.new if entry else None, what))
+            continue
+        outcome = sessions.operations(entry.identity).get(entry.new)
+        if isinstance(outcome, NotSent):
+            raise error_of(outcome, url)
+        if not isinstance(outcome, Delivered) or outcome.result["status"] == "unavailable":
+            why = "MC could not say" if isinstance(outcome, Delivered) else outcome.reason
+            differences.append(Difference(key, entry.new, f"{UNREAD}: {why}"))
+            continue
+        checked += 1
+        if outcome.result["status"] != "found":
+            differences.append(Difference(key, entry.new, f"MC answers {outcome.result['status']}"))
+            continue
+        named_by = entry.new if entry.marks_made else None
+        comparison = compare(row, outcome.result, outcome.reply, named_by_mark=named_by)
+        count = outcome.result.get("replayCount")
+        if isinstance(comparison, Mismatch):
+            differences.append(Difference(key, entry.new, f"differs at {comparison.path}"))
+        elif not isinstance(count, int | float) or count < entry.marks_made:
+            differences.append(Difference(key, entry.new, f"MC counts {count} replays, {entry.marks_made} were made"))
+        else:
+            equal += 1
+            bytes_equal += comparison.bytes_equal
     code = _code(expected, checked, equal, missing)
     return VerifyReport(
         run=run,
@@ -129,6 +121,17 @@ def verify(
         differences=differences,
         next_steps=_next_steps(code),
     )
+
+
+def _archives(source: Source) -> Iterator[tuple[str, str, Row]]:
+    """Key, content digest and row of every archive, once, whatever the number of stores that hold it."""
+    with Contents() as contents:
+        for store in source.stores.values():
+            twins = Twins()
+            for row in source.rows(store, ARCHIVES):
+                key, content = key_text(row.key, twins.tell(row.key, row.digest)), row.content_digest
+                if content not in contents.meet(key, content):
+                    yield key, content, row
 
 
 def _code(expected: int, checked: int, equal: int, missing: int) -> ExitCode:

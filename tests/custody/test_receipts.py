@@ -1,12 +1,17 @@
 """Receipts: canonical, chained, and found out when one is changed, lost or added."""
 
+import hashlib
 import json
+import tracemalloc
 
+import msgspec
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_cutover.custody import directory, receipts
+from nl_cutover.custody.reading import Mapped
 from nl_cutover.errors import CustodyError
 
 
@@ -68,6 +73,87 @@ def test_what_is_written_is_read(tmp_path_factory, body):
     link = receipts.write(custody, "verify", {"outcome": body})
     assert receipts.read(link.path)[1]["outcome"] == body
     assert json.loads(link.path.read_text())["outcome"] == body
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+NUMBER = st.none() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-(2**53) + 1, 2**53 - 1)
+COUNT = st.integers(0, 2**31)
+ROWS = st.lists(
+    st.builds(
+        Mapped,
+        old=TEXT,
+        custodian=st.none() | TEXT,
+        marks_wanted=COUNT,
+        marks_made=COUNT,
+        host=st.dictionaries(TEXT, NUMBER, max_size=3),
+    ),
+    max_size=4,
+)
+
+
+def scanned(path, chunk):
+    """What a scan in chunks of this many characters finds, the rows of the id map put back where they were."""
+    rows = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(receipts, "_CHUNK", chunk)
+        try:
+            sha256, body = receipts.scan(path, rows.append)
+        except CustodyError:
+            return None
+    return sha256, body | ({"id_map": rows} if "id_map" in body else {})
+
+
+def whole(path):
+    try:
+        body, parsed = receipts.read(path)
+    except CustodyError:
+        return None
+    return hashlib.sha256(body).hexdigest(), parsed
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=3), ROWS, st.integers(1, 80))
+def test_rows_written_one_by_one_are_the_bytes_of_the_whole(tmp_path_factory, body, rows, chunk):
+    custody = tmp_path_factory.mktemp("custody")
+    directory.create(custody)
+    first = receipts.write(custody, "migrate", body, lambda: iter(rows))
+    complete = body | {"number": 1, "kind": "migrate", "previous": None, "id_map": msgspec.to_builtins(rows)}
+    assert first.path.read_bytes() == rfc8785.dumps(complete)
+    assert scanned(first.path, chunk) == whole(first.path) == (first.sha256, complete)
+    assert receipts.write(custody, "verify", {}).body["previous"] == first.sha256
+
+
+@given(ROWS, st.data())
+def test_a_scan_and_a_whole_reading_refuse_the_same(tmp_path_factory, rows, data):
+    path = tmp_path_factory.mktemp("receipt") / "0001-migrate.json"
+    body = rfc8785.dumps({"at": "now", "id_map": msgspec.to_builtins(rows), "kind": "migrate"})
+    at = data.draw(st.integers(0, len(body)))
+    put = data.draw(
+        st.sampled_from([b"", b" ", b",", b"[", b"]", b"{}", b"}", b'"', b"\\", b"0", b"NaN", b"\xff", b"\r\n"])
+    )
+    path.write_bytes(body[:at] + put + body[at + data.draw(st.integers(0, 3)) :])
+    assert scanned(path, data.draw(st.integers(1, 80))) == whole(path)
+
+
+@pytest.mark.parametrize(
+    "rows", ['{"a":1},', '{"a":1}{"a":1}', '{"a":1.0}', '{"b":1,"a":1}', '{"a":1', "1" * 5_000, ","]
+)
+def test_rows_that_are_not_canonical_are_no_receipt(tmp_path, rows):
+    path = tmp_path / "0001-migrate.json"
+    path.write_text(f'{{"id_map":[{rows}],"kind":"migrate"}}')
+    assert scanned(path, 16) is whole(path) is None
+
+
+def test_a_long_id_map_never_stands_in_memory(tmp_path):
+    directory.create(tmp_path / "custody")
+    row = Mapped("old", "new", "d" * 64, "c" * 64, "", None, True, 0, 0, {}, True, ["store"])
+    tracemalloc.start()
+    try:
+        link = receipts.write(tmp_path / "custody", "migrate", {}, lambda: (row for _ in range(5_000)))
+        assert receipts.chain(tmp_path / "custody") == [msgspec.structs.replace(link, body=link.body | {"id_map": []})]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < link.path.stat().st_size / 2 > 500_000
 
 
 def entry(old, new, content="c1", confirmed=True):
