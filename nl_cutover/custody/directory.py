@@ -8,7 +8,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import platformdirs
@@ -68,6 +68,11 @@ def mark(directory: Path, sign: bytes) -> None:
         os.pwrite(descriptor, sign, 0)
         os.ftruncate(descriptor, len(sign))
         os.fsync(descriptor)
+    except OSError as error:
+        raise CustodyError(
+            f"custody {directory} cannot be written: {error.strerror}",
+            "make room, or mend the permissions, then give the same command again",
+        ) from None
     finally:
         os.close(descriptor)
     sync_directory(directory)
@@ -101,18 +106,14 @@ def store_locks(stores: Iterable[str]) -> Iterator[None]:
     folder.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as held:
         for store in sorted(stores):
-            try:
-                lock = Lock(folder, f"{store}.lock")
-            except RefusedError as error:
-                raise RefusedError(f"store {store} is being migrated: {error.message}", error.hint) from None
-            held.callback(lock.close)
+            held.callback(Lock(folder, f"{store}.lock", f"store {store}").close)
         yield
 
 
 class Lock:
-    """An exclusive lock on a custody directory, held until closed or until the process dies."""
+    """An exclusive lock on a custody directory, or on what `of` names, held until closed or until the process dies."""
 
-    def __init__(self, directory: Path, name: str = "lock") -> None:
+    def __init__(self, directory: Path, name: str = "lock", of: str = "") -> None:
         path = directory / name
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -123,11 +124,12 @@ class Lock:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise CustodyError(f"{path} cannot be locked: {error.strerror}") from None
             raise RefusedError(
-                f"another process{f' (pid {owner})' if owner else ''} works with custody {directory}",
-                "wait for it, or look at it with: nl-cutover status",
+                f"another nl-cutover{f' (pid {owner})' if owner else ''} works with {of or f'custody {directory}'}",
+                "wait for it to end, then give the same command again",
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds without the number too
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -44,7 +44,7 @@ class Journal:
             try:
                 return self._connection.execute(sql, parameters).fetchall()
             except sqlite3.Error as error:
-                raise _custody_error(error) from error
+                raise custody_error(error) from error
 
     def commit(self, *changes: Change) -> None:
         """Make the changes durable together. Raises CustodyError; after that nothing more may be sent."""
@@ -116,11 +116,11 @@ class Journal:
             except sqlite3.Error:
                 pass
             if isinstance(error, sqlite3.Error):
-                raise _custody_error(error) from error
+                raise custody_error(error) from error
             raise
 
 
-def _custody_error(error: sqlite3.Error) -> CustodyError:
+def custody_error(error: sqlite3.Error) -> CustodyError:
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     if name == "SQLITE_FULL":
         return CustodyError(

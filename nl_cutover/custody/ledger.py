@@ -21,7 +21,7 @@ from ..errors import CustodyError, RefusedError
 from ..resources import resource
 from . import directory as custody
 from .entries import ActionEntry, ActionWork, ArchiveEntry, ArchiveWork, action_changes, archive_changes
-from .journal import Change, Journal
+from .journal import Change, Journal, custody_error
 from .states import MOVES
 
 OPEN_ARCHIVES = (
@@ -64,8 +64,13 @@ class Ledger:
             self._lock.close()
             raise
         self._journal = Journal(connection)
-        self.commit(Change("UPDATE run SET id = id", (), None))  # from here on there is a log
-        custody.mark(directory, custody.OPEN)
+        try:
+            self.commit(Change("UPDATE run SET id = id", (), None))  # from here on there is a log
+            custody.mark(directory, custody.OPEN)
+        except BaseException:
+            self._journal.close()
+            self._lock.close()
+            raise
 
     def __enter__(self) -> Ledger:
         return self
@@ -341,6 +346,8 @@ def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
             )
         known.apply(database)
     except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+            raise custody_error(error) from error
         raise CustodyError(
             f"the ledger {path} cannot be opened: {error}", "bring it back from a backup; it never starts over"
         ) from error

@@ -15,15 +15,30 @@ from .report import CommandResult
 _TAIL = 4_000  # bytes
 
 
+class InterruptedLanding(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM came while the command ran. It has ended, and this is how."""
+
+    def __init__(self, result: CommandResult) -> None:
+        self.result = result
+
+
 def run_command(argv: Sequence[str], *, echo: Callable[[bytes], None], redact: Callable[[str], str]) -> CommandResult:
-    """Run `argv` without a shell. A command that cannot be started has exit code 127, as in a shell."""
+    """Run `argv` without a shell. A command that cannot be started has exit code 127, as in a shell.
+
+    Raises InterruptedLanding: at the first interrupt the command is asked to end, at the next one it is killed.
+    """
     began = time.monotonic()
     tail = b""
+
+    def result(code: int) -> CommandResult:
+        text = tail.decode("utf-8", "backslashreplace")
+        return CommandResult(redact(shlex.join(argv)), code, redact(text), round(time.monotonic() - began, 3))
+
     try:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:
-        text = f"{argv[0]}: {error.strerror}"
-        return CommandResult(redact(shlex.join(argv)), 127, text, round(time.monotonic() - began, 3))
+        tail = os.fsencode(f"{argv[0]}: {error.strerror}")
+        return result(127)
     assert child.stdout is not None
     try:
         # The command's end counts, not the end of its output: what it started may hold its stdout for ever.
@@ -38,19 +53,16 @@ def run_command(argv: Sequence[str], *, echo: Callable[[bytes], None], redact: C
                 break
             if ended:
                 break
-        code = child.wait()
-    except BaseException:
+        return result(child.wait())
+    except KeyboardInterrupt as error:
         child.terminate()
-        child.wait()
-        raise
+        try:
+            child.wait()
+        except KeyboardInterrupt:
+            child.kill()
+        raise InterruptedLanding(result(child.wait())) from error
     finally:
         child.stdout.close()
-    return CommandResult(
-        redact(shlex.join(argv)),
-        code,
-        redact(tail.decode("utf-8", "backslashreplace")),
-        round(time.monotonic() - began, 3),
-    )
 
 
 def echo_to_stderr(chunk: bytes) -> None:

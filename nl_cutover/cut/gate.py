@@ -23,6 +23,7 @@ from ..stores.seal import canary
 from ..stores.tables import Accounts
 from ..stores.verdict import table_reasons, verdict_of, worst
 from ..verdicts import ExitCode
+from .command import InterruptedLanding
 from .fencing import Counted, SealRequest, count_and_seal, store_cut, take_away
 from .report import CommandResult, CutReport, StoreCut
 
@@ -63,9 +64,15 @@ class Gate:
         except CutoverError as error:
             outcome.reasons.append(error.message)
             outcome.code = error.exit_code
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, InterruptedLanding):
+                outcome.command = error.result
             if self._has_landed:
-                outcome.reasons.append("interrupted after the landing command had ended well; nothing was reconciled")
+                outcome.reasons.append("interrupted, and the landing command has ended well; nothing was reconciled")
+                outcome.code = ExitCode.INTERRUPTED
+            elif outcome.command is not None:
+                ended = outcome.command.exit_code
+                outcome.reasons.append(f"interrupted: the landing command was stopped, and ended with {ended}")
                 outcome.code = ExitCode.INTERRUPTED
             else:
                 take_away(self._planted)

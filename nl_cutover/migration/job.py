@@ -139,7 +139,8 @@ def _read_again(
         return msgspec.structs.replace(outcome, stopped=unread)
     reason = DifferenceError(
         f"{len(wrong)} archives that were confirmed earlier read back differently now, {wrong[0].old} among them: {wrong[0].what}",
-        "nl-cutover verify names each",
+        "do not land; nl-cutover verify names each; first see whether this token is that of the identity that saved: "
+        "another one reads not-found",
     )
     return msgspec.structs.replace(outcome, stopped=reason)
 

@@ -96,6 +96,8 @@ class _Tally:
         self.refused: list[RefusedRow] = []
         self.archives = self.to_send = self.duplicates = self.marks = self.unnamed_marked = self.trimmed = 0
         self.replayed = self.actions = self.actions_to_send = self.expiring = self.undated = 0
+        self.seen: set[int] = set()  # hashes of action digests, 64 bits: the ledger keeps equal rows once
+        self.twice = 0
         self.conflicts: list[str] = []
         self.extra: Counter[str] = Counter()
 
@@ -231,12 +233,16 @@ def _host_facts(row: Row) -> str:
 
 
 def _action(row: Row, digest: str, store: SourceStore, _: Policy, tally: _Tally, now_ms: int) -> ActionEntry:
-    key = key_text(row.key, digest)
+    key, action = key_text(row.key, digest), project(row)
+    refusal = action.reason if isinstance(action, Refused) else ""
+    if (known := hash(digest)) in tally.seen:
+        tally.twice += 1
+        return ActionEntry(key, digest, store.id, refusal=refusal)
+    tally.seen.add(known)
     tally.actions += 1
-    action = project(row)
     if isinstance(action, Refused):
-        tally.refused.append(RefusedRow(ACTIONS, key, store.id, action.reason))
-        return ActionEntry(key, digest, store.id, refusal=action.reason)
+        tally.refused.append(RefusedRow(ACTIONS, key, store.id, refusal))
+        return ActionEntry(key, digest, store.id, refusal=refusal)
     tally.actions_to_send += 1
     tally.undated += action.timestamp is None
     tally.expiring += action.timestamp is not None and action.timestamp < now_ms - RETENTION_MS
@@ -292,12 +298,17 @@ def _blockers(tally: _Tally, policy: Policy) -> list[str]:
             "name that owner with --owner"
         )
     if policy.telemetry.mode is TelemetryMode.DISCARD and policy.telemetry.count != tally.actions:
-        blockers.append(f"--telemetry {policy.telemetry} does not name the number of action rows, {tally.actions}")
+        twice = f" ({tally.twice} more stand with equal id and content)" if tally.twice else ""
+        blockers.append(
+            f"--telemetry {policy.telemetry} does not name the number of action rows, {tally.actions}{twice}"
+        )
     return blockers
 
 
 def _notes(tally: _Tally, policy: Policy, lives: Lives) -> list[str]:
     notes = []
+    if tally.twice:
+        notes.append(f"{tally.twice} more actions stand on the host with equal id and content: each counts once")
     if policy.telemetry.mode is TelemetryMode.ADMIT and tally.expiring:
         notes.append(
             f"{tally.expiring} of {tally.actions_to_send} actions are older than 14 days: "

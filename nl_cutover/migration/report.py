@@ -146,10 +146,13 @@ def exit_code(archives: Archives, marks: Marks, telemetry: TelemetryCounts, stop
 def next_steps(code: ExitCode, archives: Archives, marks: Marks, telemetry: TelemetryCounts) -> list[str]:
     """What to do now, in order; each line is a command or a sentence with one."""
     steps = []
+    if archives.unknown or telemetry.unknown or marks.unknown:
+        steps.append(
+            "an unknown outcome is not sent again by guess; decide it: nl-cutover settle --graph FILE, "
+            "where FILE is Memory Core's graph or a consistent copy, or by your word with --row"
+        )
     if code is ExitCode.INTERRUPTED or archives.pending or telemetry.pending or marks.made < marks.wanted:
         steps.append("give the same `nl-cutover migrate` command again: it resumes and sends nothing twice")
-    if archives.unknown or telemetry.unknown or marks.unknown:
-        steps.append("rows with an unknown outcome are listed by `nl-cutover status`; they are not sent again by guess")
     if archives.refused or telemetry.refused:
         steps.append(
             "refused rows stay on the host and keep the cut refused; to accept that for one of them: "
@@ -192,7 +195,10 @@ def report_from_ledger(
         telemetry=telemetry,
         losses=losses,
         receipt=receipt,
-        next_steps=next_steps(code, archives, marks, telemetry),
+        next_steps=[
+            *([stopped.hint] if stopped is not None and stopped.hint else []),
+            *next_steps(code, archives, marks, telemetry),
+        ],
         custody=str(directory),
         url=run.get("url", ""),
         plane=run.get("plane_id"),

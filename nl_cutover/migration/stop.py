@@ -34,9 +34,11 @@ class Stop:
             return False
         match failure.kind:
             case "credentials":
-                self.set(CredentialsError(f"the ingress no longer takes the token: {failure.reason}"))
+                hint = "put a token of the same identity into its slot"
+                self.set(CredentialsError(f"the ingress no longer takes the token: {failure.reason}", hint))
             case "host" | "redirect":
                 self.set(RefusedError(f"the ingress refuses the request: {failure.reason}"))
             case _:
-                self.set(UnreachableError(f"the ingress cannot be reached any more: {failure.reason}"))
+                hint = "see why Memory Core does not answer, and start it"
+                self.set(UnreachableError(f"the ingress cannot be reached any more: {failure.reason}", hint))
         return True

@@ -84,7 +84,7 @@ def _next_steps(report: Report, code: ExitCode, totals: Totals, *, allow_absent:
         if any(t.zero is Zero.LIVE for s in report.stores for t in s.tables):
             steps.append("a live zero holds for this moment only; the next writer ends it")
         if report.stores and all(s.seal.complete for s in report.stores):
-            steps.append("every store is sealed: nothing can be written to it; deleting it is a person's work")
+            steps.append("every store is sealed: no row can be added to it; deleting it is a person's work")
         else:
             absent = any(t.state == "absent" for s in report.stores for t in s.tables)
             missing = "--create-missing " if absent else ""

@@ -1,5 +1,6 @@
 """The ledger stops with its own sentence wherever it cannot be believed, and is durable before it returns."""
 
+import errno
 import os
 import signal
 import sqlite3
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nl_cutover.custody import states
-from nl_cutover.custody.directory import LEDGER
+from nl_cutover.custody.directory import LEDGER, store_locks
 from nl_cutover.custody.journal import Change
 from nl_cutover.custody.ledger import ActionEntry, ArchiveEntry, Ledger, RunFacts, move_action, move_archive
 from nl_cutover.custody.reading import LedgerReader
@@ -210,6 +211,27 @@ def test_another_plane_or_owner_is_another_custody(tmp_path):
                     raise RefusedError(error.hint) from None
 
 
+def full_connect(*_: object):
+    with sqlite3.connect(":memory:") as small:
+        small.execute("PRAGMA max_page_count = 1")
+        small.execute("CREATE TABLE one (a)")
+
+
+def full_write(*_: object):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(("what", "full"), [("runpy.run_path", full_connect), ("os.pwrite", full_write)])
+def test_a_disk_that_is_full_from_the_start_is_no_fault_and_no_damage(tmp_path, monkeypatch, what, full):
+    with monkeypatch.context() as patch:
+        patch.setattr(what, full)
+        with pytest.raises(CustodyError) as found:
+            Ledger(tmp_path / "custody", lambda: 0)
+    assert "make room" in found.value.hint
+    with Ledger(tmp_path / "custody", lambda: 0):
+        pass  # with room again, the same command goes on
+
+
 def test_a_full_disk_stops_before_anything_could_be_sent(tmp_path):
     """A limit on the file's size stands for the disk: SQLite meets the same error."""
     with opened(tmp_path) as ledger:
@@ -265,3 +287,13 @@ def test_what_a_plan_refused_follows_the_next_plan_and_what_was_sent_does_not(tm
         ]
         ledger.add_archives([entry("a", refusal="no slot again")])
         assert states_of(ledger)["a"] == "refused"
+
+
+def test_a_store_that_another_run_holds_is_named_and_no_folder_of_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with (
+        store_locks(["fe00-1"]),
+        pytest.raises(RefusedError, match=rf"^another nl-cutover \(pid {os.getpid()}\) works with store fe00-1$"),
+        store_locks(["fe00-1"]),
+    ):
+        pass

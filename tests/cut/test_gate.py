@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -196,6 +197,35 @@ def test_what_fails_after_the_landing_leaves_the_seals_and_says_that_it_landed(s
     assert {s.seal for s in report.stores} == {"planted"}
     assert "do not land again" in report.next_steps[0]
     assert scene.writable() == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("script", "stands"),
+    [
+        (
+            "trap '' TERM; sleep 0.3; kill -TERM $PPID; sleep 0.3; exit 0",
+            True,
+        ),  # it ends well all the same: it has landed
+        ("sleep 0.3; kill -TERM $PPID; exec sleep 60", False),
+        (
+            "trap '' TERM; sleep 0.3; kill -TERM $PPID; sleep 0.3; kill -TERM $PPID; sleep 1; touch landed; sleep 60",
+            False,
+        ),
+    ],
+)
+def test_an_interrupted_landing_is_ended_before_its_seals_are_and_stands_in_the_receipt(tmp_path, script, stands):
+    plant_store(tmp_path / "one" / STORE, archives=0, actions=0)
+    run = Operator(tmp_path, None, None)
+    done = run("cut", tmp_path / "one", "--", "sh", "-c", script)
+    assert done.code == 130
+    assert done.json["verdict"] == ("landed, not proved" if stands else "refused")
+    assert [store["seal"] for store in done.json["stores"]] == ["planted" if stands else "removed"]
+    assert "interrupted" in done.json["reasons"][0]
+    assert ("do not land again" in done.json["next_steps"][0]) is stands
+    assert ("has to be taken back" in done.json["next_steps"][0]) is not stands
+    assert Path(done.json["receipt"]).exists()
+    time.sleep(1)
+    assert not (tmp_path / "landed").exists()  # it was not left running behind an open store
 
 
 @contextmanager

@@ -29,3 +29,4 @@ def test_no_answer_is_not_a_difference(tmp_path, monkeypatch, answer, code):
         again = job.migrate()
         assert (again.exit_code, again.archives.confirmed) == (code, 3), again.stopped
         assert ("could not be read" in again.stopped) is (code == 7)
+        assert ("give the same command again" if code == 7 else "the identity that saved") in again.next_steps[0]

@@ -131,6 +131,7 @@ def test_a_lost_save_is_settled_by_evidence_and_ends_once(job, when):
     assert (first.archives.unknown, first.exit_code) == (1, 7)
     again = job.migrate()
     assert again.archives.unknown == 1, "without evidence it is not sent again"
+    assert "nl-cutover settle" in again.next_steps[0]
     done = job.migrate(evidence=job.evidence)
     assert done.exit_code == 0, done.odd
     assert job.held()[0] == job.source()
@@ -174,6 +175,7 @@ def test_the_token_map_is_erased_at_the_end_and_no_trace_of_it_stays_in_the_file
 def test_a_lost_mark_is_settled_by_the_count_in_mcs_file(job, when):
     first = job.migrate(lost("mark_nl_transaction_replayed", 1, when))
     assert first.marks.unknown == 1
+    assert "nl-cutover settle" in first.next_steps[0]
     done = job.migrate(evidence=job.evidence)
     assert done.exit_code == 0, done.odd
     assert done.marks.made == done.marks.wanted > 0
