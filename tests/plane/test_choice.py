@@ -128,9 +128,11 @@ def test_each_way_of_not_answering_has_its_own_word(place):
         silent.bind("silent.sock")
         silent.listen(1)
         assert kind_of("unix://silent.sock").kind == "silent"
-    with fake_engine(Path("odd.sock"), {"version": []}):
-        assert kind_of("unix://odd.sock", 5).kind == "failed"
-    assert kind_of("tcp://127.0.0.1:1", 2).kind == "failed"
+    for number, answer in enumerate(([], {"ApiVersion": "x.y"}, VERSION | {"Components": [None]})):
+        with fake_engine(Path(f"odd-{number}.sock"), {"version": answer}):
+            assert kind_of(f"unix://odd-{number}.sock", 5).kind == "failed"
+    for url in ("tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "unix:///a\0b", "no://engine"):
+        assert kind_of(url, 2).kind == "failed"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to be denied")
