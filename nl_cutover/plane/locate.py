@@ -16,6 +16,7 @@ PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 MC_SERVICE = "mc-server"  # what Neo's compose file calls it
 REVISION = "org.opencontainers.image.revision"
 PLANE = "nl-cutover.plane-id"
+ASIDE = "-before-"  # between name and id of a container that is set aside while it is made anew
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY = ("", "0.0.0.0", "::")
 
@@ -90,6 +91,13 @@ def locate(engine: Engine, wanted: Wanted) -> Pin:
             )
         found = alive
     if not found:
+        for one in listed:
+            name, aside, its_id = _name(one).rpartition(ASIDE)
+            if aside and one["Id"].startswith(its_id):
+                raise UnreachableError(
+                    f"no container is {how}, and {shown(one)} was set aside by a `plane prove --recreate` that was cut off",
+                    f"docker rename {_name(one)} {name} && docker start {name}",
+                )
         raise UnreachableError(f"no container is {how}", "name it: --container NAME")
     facts = raw(engine, found[0]["Id"])
     if not wanted.named and "NEO_MEMORY_DB_PATH" not in environ_of(facts):

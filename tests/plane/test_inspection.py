@@ -202,6 +202,13 @@ def test_the_configuration_that_makes_it_again():
     assert further["more"]["IPAMConfig"] == {"IPv4Address": "10.1.0.9"}
 
 
+def test_ports_that_the_engine_published_by_itself_are_kept():
+    """With -P the configuration names none."""
+    bound = [{"HostIp": "0.0.0.0", "HostPort": "49153"}]
+    facts = inspection(host={"PublishAllPorts": True, "PortBindings": {}}, ports={"3001/tcp": bound, "9/tcp": None})
+    assert configuration(facts)[0]["HostConfig"]["PortBindings"] == {"3001/tcp": bound}
+
+
 @given(st.lists(st.integers(0, 9), max_size=6), st.integers(1, 7), st.integers(0, 40))
 def test_an_answer_counts_only_when_it_is_whole(values, size, lost):
     import json
