@@ -34,13 +34,16 @@ class Returned(msgspec.Struct, frozen=True):
         return f"{self.before.words} had to be killed after {STOP_S} s: it does not end on SIGTERM"
 
 
-def restart(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[[str], None]) -> Returned:
-    """Stop and start it. Raises RefusedError where stopping would remove it, UnreachableError when it is not well in time."""
+def restart(
+    engine: Engine, pin: Pin, *, stopped: Callable[[], None], deadline_s: float, progress: Callable[[str], None]
+) -> Returned:
+    """Stop and start it; `stopped` is called in between. Raises RefusedError where stopping would remove it, UnreachableError when it is not well in time."""
     facts = raw(engine, pin.id)
     _may_stop(pin, facts)
     progress(f"stopping {pin.words}")
     try:
         code = _stop(engine, pin)
+        stopped()
     finally:
         with engine.asking(f"the start of {pin.words}") as api:
             api.start(pin.id)
@@ -48,7 +51,9 @@ def restart(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[[
     return Returned("restarted", code, pin, inspected(engine, pin.id), health)
 
 
-def recreate(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[[str], None]) -> Returned:
+def recreate(
+    engine: Engine, pin: Pin, *, stopped: Callable[[], None], deadline_s: float, progress: Callable[[str], None]
+) -> Returned:
     """Remove it and make it anew: same name, image, environment, labels, volumes, networks and ports.
 
     The old one is removed only when the new one is well, and is brought back when it is not. Its volumes are never
@@ -62,6 +67,7 @@ def recreate(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[
     progress(f"stopping {pin.words}")
     try:
         code = _stop(engine, pin)
+        stopped()
         progress(f"making {pin.name} anew")
         with engine.asking(f"the making of {pin.name}") as api:
             api.rename(pin.id, aside)

@@ -8,7 +8,11 @@ from nl_cutover.plane.durability import recreate
 from nl_cutover.plane.engine import Engine, EngineFacts
 from nl_cutover.plane.locate import Wanted, inspected, locate
 
+from nl_cutover.testing import embedded_memory_core
+
+from ..conftest import TOKENS
 from .conftest import SQLITE
+from .scene import Scene
 
 STEPS = ("stop", "rename", "create_container_from_config", "inspect_image", "start")
 FACTS = EngineFacts("unix:///e.sock", "test", "Engine", "1.41", local=True, podman=False)
@@ -22,7 +26,7 @@ class CutOff:
 
     def __getattr__(self, name):
         found = getattr(self._api, name)
-        if self._step is None and not self._dead or self._step not in (None, name):
+        if (self._step is None and not self._dead) or self._step not in (None, name):
             return found
 
         def call(*words, **options):
@@ -64,7 +68,7 @@ def test_cut_off_at_any_step_the_old_one_is_there_again_and_alone(sleeping, step
     plane, pin = sleeping
     cut = Engine(FACTS, CutOff(plane.api, step, KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        recreate(cut, pin, deadline_s=20, progress=lambda _: None)
+        recreate(cut, pin, stopped=lambda: None, deadline_s=20, progress=lambda _: None)
     assert named(plane, pin) == [(pin.id, pin.name, "running")]
 
 
@@ -72,7 +76,7 @@ def test_cut_off_and_not_brought_back_the_next_call_says_how(sleeping):
     plane, pin = sleeping
     cut = Engine(FACTS, CutOff(plane.api, "rename", OSError(), dead=True))
     with pytest.raises(UnreachableError):
-        recreate(cut, pin, deadline_s=20, progress=lambda _: None)
+        recreate(cut, pin, stopped=lambda: None, deadline_s=20, progress=lambda _: None)
     aside = f"{pin.name}-before-{pin.id[:12]}"
     assert [name for _, name, _ in named(plane, pin)] == [aside]
     for wanted in (Wanted("http://127.0.0.1:9/mc/mcp"), Wanted("", container=pin.name)):
@@ -82,3 +86,16 @@ def test_cut_off_and_not_brought_back_the_next_call_says_how(sleeping):
     plane.api.rename(aside, pin.name)
     plane.api.start(pin.name)
     assert locate(plane, Wanted("", container=pin.name)).id == pin.id
+
+
+def test_what_is_proved_by_stopping_it_falls_silent_when_it_is_stopped(container, tmp_path):
+    """The ingress is another Memory Core of the same plane, one without a container; only a stop tells them apart."""
+    beside = container()
+    with embedded_memory_core(tmp_path / "core", tokens=TOKENS) as core:
+        scene = Scene(tmp_path / "scene", core, archives=2, actions=0)
+        run = scene("migrate", *scene.checkouts, "--engine", "none").json["run"]
+        for how in ((), ("--recreate",)):
+            refused = scene("plane", "prove", run, *scene.checkouts, "--container", beside.container.name, *how)
+            assert refused.code == 3, refused.out
+            assert "still answers while" in refused.json["error"]
+            assert inspected(Engine(FACTS, beside.container.client.api), beside.container.id).state == "running"
