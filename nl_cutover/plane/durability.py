@@ -37,7 +37,10 @@ class Returned(msgspec.Struct, frozen=True):
 def restart(
     engine: Engine, pin: Pin, *, stopped: Callable[[], None], deadline_s: float, progress: Callable[[str], None]
 ) -> Returned:
-    """Stop and start it; `stopped` is called in between. Raises RefusedError where stopping would remove it, UnreachableError when it is not well in time."""
+    """Stop and start it; `stopped` is called in between.
+
+    Raises RefusedError where stopping would remove it, UnreachableError when it is not well in time.
+    """
     facts = raw(engine, pin.id)
     _may_stop(pin, facts)
     progress(f"stopping {pin.words}")

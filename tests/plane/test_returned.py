@@ -7,7 +7,6 @@ from nl_cutover.errors import UnreachableError
 from nl_cutover.plane.durability import recreate
 from nl_cutover.plane.engine import Engine, EngineFacts
 from nl_cutover.plane.locate import Wanted, inspected, locate
-
 from nl_cutover.testing import embedded_memory_core
 
 from ..conftest import TOKENS
