@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nl_cutover.errors import UnreachableError
+from nl_cutover.plane import evidence
 from nl_cutover.plane.durability import configuration
 from nl_cutover.plane.engine import Engine, EngineFacts
 from nl_cutover.plane.evidence import _Lines
@@ -15,6 +16,7 @@ ID = "4f" * 32
 FOLDER = "/app/.neo-ai-data/sqlite"
 GRAPH = f"{FOLDER}/memory-core-graph.sqlite"
 ANONYMOUS = "ab" * 32
+FACT = b'{"counts": {}, "bytes": 1}\n'
 
 
 def mount(kind, source, target=FOLDER, rw=True):
@@ -227,6 +229,28 @@ def test_an_answer_counts_only_when_it_is_whole(values, size, lost):
         whole = False
     assert whole is (lost == 0)
     assert got == (values if whole else got)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param([b"\0" * (1 << 20)] * 1000, id="a line without an end"),
+        pytest.param([b"[" * 100_000, b"\n"], id="nested beyond reason"),
+        pytest.param([b'{"reader": "r", "now": 1}\n{"end": 0}\n'], id="no facts"),
+        pytest.param([b'{"reader": "r", "now": 1}\n{"counts": []}\n{"end": 1}\n'], id="other facts"),
+        pytest.param(
+            [b'{"reader": "r", "now": 1' + b"0" * 400 + b"}\n", FACT, b'{"end": 1}\n'], id="a clock beyond numbers"
+        ),
+    ],
+)
+def test_what_a_container_says_instead_of_an_answer_is_none(monkeypatch, said):
+    def ran(engine, pin, orders, out):
+        for chunk in said:
+            out(chunk)
+
+    monkeypatch.setattr(evidence, "run_reader", ran)
+    with pytest.raises(UnreachableError, match="cut short, or is none"):
+        evidence.graph_facts(None, pin_of(inspection()), lambda: 0)
 
 
 def test_a_home_is_named():
