@@ -251,3 +251,10 @@ def test_an_engine_that_was_declined_is_not_missed_for_a_container_that_the_sett
 def test_two_sources_of_evidence_are_one_too_many(operator):
     for words in (("--evidence", "container", "--graph", "g.sqlite"), ("--evidence", "file")):
         assert operator("settle", *words).code == 2
+
+
+def test_what_an_error_quotes_cannot_steer_the_terminal(place, operator):
+    done = operator("plane", "backup", "--engine", "unix:///a\x1b]0;b\x07")
+    assert done.code == 5
+    assert "\x1b" not in done.err
+    assert "a\\x1b]0;b\\x07" in done.err
