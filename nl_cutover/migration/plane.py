@@ -133,7 +133,7 @@ def _look(engine: Engine, pin: Pin, wanted: Wanted, known: dict[str, Any], clock
     known.update(reader=answer.reader, clock_offset_s=answer.clock_offset_s)
     if (plane := known.get("ingress")) is not None:
         known["tied"] = tied(engine, pin, wanted.url, plane.plane_id, plane.data_root)
-    if (trouble := not_durable(engine, pin.home)) is not None:
+    if (trouble := not_durable(engine, pin)) is not None:
         raise RefusedError(trouble, "put the graph on a named volume before anything is migrated")
     if health.kind == "unhealthy":
         raise UnreachableError(f"{pin.words} is unhealthy: {health.said}", f"docker logs {pin.name}")

@@ -80,7 +80,7 @@ def run_reader(engine: Engine, pin: Pin, orders: dict[str, Any], out: Callable[[
             break
     else:
         raise UnreachableError(
-            f"{pin.words} has neither python3 nor node: its graph cannot be read inside it",
+            f"{pin.words} has neither python3 with sqlite3 nor node: its graph cannot be read inside it",
             "go on without backup and evidence: --engine none; the receipt then says what could not be proved",
         )
     if ran.code != 0:

@@ -120,6 +120,13 @@ def raw(engine: Engine, container: str) -> dict[str, Any]:
     return facts
 
 
+def link_of(engine: Engine, pin: Pin) -> str | None:
+    """Where the graph's path leads inside the container if it is a symbolic link: mounts tell nothing of that place."""
+    with engine.asking(f"the place of the graph in {pin.words}") as api:
+        _, place = api.get_archive(pin.id, pin.home.path)
+    return place["linkTarget"] or None
+
+
 def choose(listed: Sequence[dict[str, Any]], wanted: Wanted) -> tuple[list[dict[str, Any]], str]:
     """The candidates among the engine's list, and in words how they were found. Pure."""
     if wanted.container is not None:
@@ -174,7 +181,8 @@ def tied(engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: st
                 "correct --url or --container; nothing was sent",
             )
         found.append(f"both say plane {plane_id}")
-    if data_root is not None and pin.home.path.startswith(data_root.rstrip("/") + "/"):
+    # Every Memory Core has the same one by default: alone it ties nothing.
+    if found and data_root is not None and pin.home.path.startswith(data_root.rstrip("/") + "/"):
         found.append(f"its graph lies in the data root {data_root} of the ingress")
     if not found:
         raise RefusedError(

@@ -1,15 +1,18 @@
 """Where a graph lives, how a container is, which container it is: over inspections as engines write them."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_cutover.errors import UnreachableError
-from nl_cutover.plane import evidence
+from nl_cutover.errors import RefusedError, UnreachableError
+from nl_cutover.plane import evidence, inside
 from nl_cutover.plane.durability import configuration
 from nl_cutover.plane.engine import Engine, EngineFacts
 from nl_cutover.plane.evidence import _Lines
-from nl_cutover.plane.locate import Wanted, choose, locate, pin_of, publishes
+from nl_cutover.plane.locate import Wanted, choose, locate, pin_of, publishes, tied
 from nl_cutover.plane.mounts import Home, health_of, home_of
 
 ID = "4f" * 32
@@ -251,6 +254,25 @@ def test_what_a_container_says_instead_of_an_answer_is_none(monkeypatch, said):
     monkeypatch.setattr(evidence, "run_reader", ran)
     with pytest.raises(UnreachableError, match="cut short, or is none"):
         evidence.graph_facts(None, pin_of(inspection()), lambda: 0)
+
+
+def test_a_python_without_sqlite3_is_as_none():
+    code = "import sys; sys.modules['sqlite3'] = None; exec(open(sys.argv[1]).read(), {'__name__': '__main__'})"
+    done = subprocess.run([sys.executable, "-c", code, inside.__file__], input=b"{}", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (127, b"")
+
+
+def test_the_data_root_that_every_memory_core_has_ties_nothing():
+    class Api:
+        def containers(self):
+            return []
+
+    engine = Engine(EngineFacts("unix:///e.sock", "default", "Engine 27", "1.46", local=True, podman=False), Api())
+    url, root = "http://127.0.0.1:3102/mc/mcp", "/app/.neo-ai-data"
+    with pytest.raises(RefusedError, match="nothing ties"):
+        tied(engine, pin_of(inspection(mount("volume", "v"))), url, "p", root)
+    of_plane = pin_of(inspection(mount("volume", "v"), env=["NEO_PLANE_ID=p"]))
+    assert len(tied(engine, of_plane, url, "p", root)) == 2
 
 
 def test_a_home_is_named():

@@ -4,6 +4,7 @@ import pytest
 from docker.types import Mount
 
 from nl_cutover.errors import UnreachableError
+from nl_cutover.migration.containers import not_durable
 from nl_cutover.plane.durability import recreate
 from nl_cutover.plane.engine import Engine, EngineFacts
 from nl_cutover.plane.locate import Wanted, inspected, locate
@@ -98,3 +99,13 @@ def test_what_is_proved_by_stopping_it_falls_silent_when_it_is_stopped(container
             assert refused.code == 3, refused.out
             assert "still answers while" in refused.json["error"]
             assert inspected(Engine(FACTS, beside.container.client.api), beside.container.id).state == "running"
+
+
+def test_a_graph_that_is_a_link_is_not_where_the_mounts_say(sleeping):
+    plane, pin = sleeping
+    graph = pin.home.path
+    run = lambda words: plane.api.exec_start(plane.api.exec_create(pin.id, ["sh", "-c", words])["Id"])  # noqa: E731
+    run(f"touch {graph}")
+    assert not_durable(plane, pin) is None
+    run(f"ln -sf /tmp/g.sqlite {graph}")
+    assert "is a link to /tmp/g.sqlite" in not_durable(plane, pin)
