@@ -216,7 +216,7 @@ def measure(*checkouts, **environ):
         "import sys\n"
         "from nl_cutover.cli import main\n"
         "try:\n    main()\n"
-        "finally:\n    print([n for n in ('docker', 'requests') if n in sys.modules], file=sys.stderr)"
+        "finally:\n    print([n for n in ('docker', 'requests', 'httpx', 'rich') if n in sys.modules], file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, "measure", *map(str, checkouts), "--format", "json"]
     return subprocess.run(command, env=kept | environ, capture_output=True, text=True, timeout=60, check=False)
@@ -232,7 +232,7 @@ def test_measure_says_what_it_looked_at_and_imports_no_sdk_without_an_engine(pla
         report = json.loads(done.stdout)
         assert said in report["containers"]
         assert any("is not known" in warning for warning in report["warnings"]) is warned
-        assert done.stderr.splitlines()[-1] == "[]", "neither docker nor requests was imported"
+        assert done.stderr.splitlines()[-1] == "[]", "no client of a network and no terminal was imported"
         assert report["totals"]["archives"] > 0
 
 
