@@ -148,9 +148,10 @@ def _run(arguments: list[str], command: list[str]) -> int:
 
 def _explain(code: ExitCode, message: str, hint: str, as_json: bool) -> int:
     """The error in words on stderr, and as an object on stdout where JSON was asked for."""
-    complain(
-        f"nl-cutover: {message}\n" + (f"  next: {hint}\n" if hint else "") + f"  exit {int(code)}: {code.meaning}\n"
-    )
+    from ..output.documents import visible
+
+    next_ = f"  next: {visible(hint)}\n" if hint else ""
+    complain(f"nl-cutover: {visible(message)}\n{next_}  exit {int(code)}: {code.meaning}\n")
     if as_json:
         from ..migration.words import verdict_word
         from ..output.json import as_json as encode

@@ -12,11 +12,11 @@ import typer
 from ..contract.leaves import DIGEST_LOOKBACK_MS
 from ..contract.surface import HARNESS, MODE_ENV, read_surface
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID, RETENTION_MS
-from ..errors import CredentialsError, UnreachableError, UsageError
+from ..errors import CredentialsError, UsageError
 from ..memory_core.shapes import ShapeName
 from ..memory_core.surface import SurfaceName, load_document
 from ..verdicts import ExitCode
-from .common import Format, FormatOption, complain, finish, say
+from .common import EngineOption, Format, FormatOption, complain, finish, say
 
 if TYPE_CHECKING:
     from ..memory_core.conformance import Report
@@ -151,25 +151,25 @@ def image(
         Path | None,
         typer.Option(help="This wheel of nl-cutover.  [default: of this checkout, or the release]", exists=True),
     ] = None,
+    engine: EngineOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Build a container image of the reference Memory Core; inside the build nothing is fetched."""
-    try:
-        import docker
-        from docker.errors import DockerException
+    from ..plane.engine import NoEngine
+    from .engines import engine_of
+    from .settings import load
 
-        from ..memory_core import image as images
-    except ImportError as absent:
-        raise UsageError(f"mc image needs {absent.name}", "pip install 'nl-cutover[docker]'") from None
-    try:
-        engine = docker.from_env()
-        engine.ping()
-    except (DockerException, OSError) as failure:
-        raise UnreachableError(
-            f"no Docker engine answers: {failure}", "start it, or point DOCKER_HOST or the docker context at one"
-        ) from None
+    found = engine_of(load(config=None, engine=engine))
+    if isinstance(found, NoEngine):
+        raise found.error()
+    import docker
+
+    from ..memory_core import image as images
+
+    client = object.__new__(docker.DockerClient)  # its own constructor would choose an engine anew
+    client.api = found.api
     built = images.build(
-        engine,
+        client,
         base=base,
         tag=tag,
         plane_id=plane_id,

@@ -19,8 +19,8 @@ from ..ingress.preflight import Plane
 from ..plane.backup import Backup, backup, known_backup
 from ..plane.engine import Engine, NoEngine
 from ..plane.evidence import Answer, nodes
-from ..plane.locate import Pin, Wanted, inspected, locate, raw, tied
-from ..plane.mounts import Home, health_of, volume_trouble
+from ..plane.locate import Pin, Wanted, inspected, link_of, locate, raw, tied
+from ..plane.mounts import health_of, volume_trouble
 from ..stores.holders import holders_of
 from ..stores.identity import Located, resolve
 from .evidence import ACTION_LABEL, ARCHIVE_LABEL, StoredArchive, stored_archive
@@ -83,7 +83,7 @@ class Container:
     def facts(self, plane: Plane) -> dict[str, Any]:
         """What a receipt says of it. Raises RefusedError where it is not the ingress's, or keeps nothing."""
         ties = tied(self.engine, self.pin, plane.url, plane.plane_id, plane.data_root)
-        if (trouble := not_durable(self.engine, self.pin.home)) is not None:
+        if (trouble := not_durable(self.engine, self.pin)) is not None:
             raise RefusedError(trouble, "put the graph on a named volume first; nothing was sent")
         health = health_of(raw(self.engine, self.pin.id))
         return {
@@ -147,10 +147,13 @@ def container_of(
     return Container(engine, pin, clock)
 
 
-def not_durable(engine: Engine, home: Home) -> str | None:
+def not_durable(engine: Engine, pin: Pin) -> str | None:
     """Why what is saved would not outlive the container, or might be destroyed by the host."""
+    home = pin.home
     if home.refusal is not None:
         return home.refusal
+    if (target := link_of(engine, pin)) is not None:
+        return f"the graph {home.path} is a link to {target} inside {pin.words}: {home.words} does not hold it"
     if home.host_path is not None and engine.facts.local:
         located = resolve(Path(home.host_path))
         if isinstance(located, Located):

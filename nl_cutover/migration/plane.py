@@ -133,7 +133,7 @@ def _look(engine: Engine, pin: Pin, wanted: Wanted, known: dict[str, Any], clock
     known.update(reader=answer.reader, clock_offset_s=answer.clock_offset_s)
     if (plane := known.get("ingress")) is not None:
         known["tied"] = tied(engine, pin, wanted.url, plane.plane_id, plane.data_root)
-    if (trouble := not_durable(engine, pin.home)) is not None:
+    if (trouble := not_durable(engine, pin)) is not None:
         raise RefusedError(trouble, "put the graph on a named volume before anything is migrated")
     if health.kind == "unhealthy":
         raise UnreachableError(f"{pin.words} is unhealthy: {health.said}", f"docker logs {pin.name}")
@@ -183,16 +183,28 @@ def prove(
 ) -> ProveReport:
     """Take the container away, bring it back, and read every archive of the run again. Raises CutoverError.
 
-    What would be gone with the container is refused before it is stopped.
+    What would be gone with the container is refused before it is stopped; so is, while it is stopped, an ingress that
+    answers without it.
     """
 
     def look() -> Plane:
         with identities[""]() as session:
             return preflight(session, expected_plane=expected_plane, expected_root=expected_root, telemetry=False)
 
-    found.facts(look())
+    def silent() -> None:
+        try:
+            look()
+        except UnreachableError:
+            return
+        raise RefusedError(
+            f"{plane.url} still answers while {found.pin.words} is stopped: it is not what stands behind it",
+            "correct --url or --container; it is started again",
+        )
+
+    plane = look()
+    found.facts(plane)
     act = durability.recreate if recreate else durability.restart
-    returned = act(found.engine, found.pin, deadline_s=deadline_s, progress=progress.note)
+    returned = act(found.engine, found.pin, stopped=silent, deadline_s=deadline_s, progress=progress.note)
     _until_it_answers(look, deadline_s)
     now = Container(found.engine, returned.after, found.clock)
     with Sessions(identities) as sessions:

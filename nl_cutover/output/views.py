@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .. import __version__
-from ..cut.report import CutReport, StoreCut
-from ..cut.sealing import SealReport
-from ..migration.plan import Loss, Plan
-from ..migration.report import RunReport, SettleReport
-from ..migration.verify import VerifyReport
-from ..stores.sealing import SealState
-from ..stores.summary import MeasureReport
 from ..verdicts import ExitCode
 from .documents import Document, Table, shorten
+
+if TYPE_CHECKING:
+    from ..cut.report import CutReport, StoreCut
+    from ..cut.sealing import SealReport
+    from ..migration.plan import Loss, Plan
+    from ..migration.report import RunReport, SettleReport
+    from ..migration.verify import VerifyReport
+    from ..stores.sealing import SealState
+    from ..stores.summary import MeasureReport
 
 _SHOWN = 20  # rows of a list; --format json has them all
 

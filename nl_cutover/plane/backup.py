@@ -111,7 +111,9 @@ def restored_counts(copy: Path) -> dict[str, int]:
                     return {label or "": rows for label, rows in graph.execute(COUNTS)}
         except sqlite3.DatabaseError as error:
             found = [str(error)]
-    raise DifferenceError(f"the backup {copy.name} does not restore: {'; '.join(found)}", "take it again")
+    raise DifferenceError(
+        f"the backup {copy.name} does not restore: {'; '.join(found)}", "move it away, then take it again"
+    )
 
 
 def _unwritten(target: Path, error: OSError) -> CustodyError:

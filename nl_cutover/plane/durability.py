@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from ..errors import RefusedError, UnreachableError
 from .engine import Engine
-from .locate import Pin, inspected, pin_of, raw
+from .locate import ASIDE, Pin, inspected, pin_of, raw
 from .mounts import health_of
 
 STOP_S = 60  # the engine's own 10 s turn a slow end into a kill
@@ -33,13 +34,19 @@ class Returned(msgspec.Struct, frozen=True):
         return f"{self.before.words} had to be killed after {STOP_S} s: it does not end on SIGTERM"
 
 
-def restart(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[[str], None]) -> Returned:
-    """Stop and start it. Raises RefusedError where stopping would remove it, UnreachableError when it is not well in time."""
+def restart(
+    engine: Engine, pin: Pin, *, stopped: Callable[[], None], deadline_s: float, progress: Callable[[str], None]
+) -> Returned:
+    """Stop and start it; `stopped` is called in between.
+
+    Raises RefusedError where stopping would remove it, UnreachableError when it is not well in time.
+    """
     facts = raw(engine, pin.id)
     _may_stop(pin, facts)
     progress(f"stopping {pin.words}")
     try:
         code = _stop(engine, pin)
+        stopped()
     finally:
         with engine.asking(f"the start of {pin.words}") as api:
             api.start(pin.id)
@@ -47,7 +54,9 @@ def restart(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[[
     return Returned("restarted", code, pin, inspected(engine, pin.id), health)
 
 
-def recreate(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[[str], None]) -> Returned:
+def recreate(
+    engine: Engine, pin: Pin, *, stopped: Callable[[], None], deadline_s: float, progress: Callable[[str], None]
+) -> Returned:
     """Remove it and make it anew: same name, image, environment, labels, volumes, networks and ports.
 
     The old one is removed only when the new one is well, and is brought back when it is not. Its volumes are never
@@ -57,11 +66,11 @@ def recreate(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[
     _may_stop(pin, facts)
     if pin.home.refusal is not None:
         raise RefusedError(f"{pin.words} is not recreated: {pin.home.refusal}", "put the graph on a named volume first")
-    aside = f"{pin.name}-before-{pin.id[:12]}"
-    made: str | None = None
+    aside = f"{pin.name}{ASIDE}{pin.id[:12]}"
     progress(f"stopping {pin.words}")
     try:
         code = _stop(engine, pin)
+        stopped()
         progress(f"making {pin.name} anew")
         with engine.asking(f"the making of {pin.name}") as api:
             api.rename(pin.id, aside)
@@ -84,7 +93,7 @@ def recreate(engine: Engine, pin: Pin, *, deadline_s: float, progress: Callable[
             api.start(made)
         health = wait_until_well(engine, made, deadline_s=deadline_s)
     except BaseException:
-        _bring_back(engine, pin, made)
+        _bring_back(engine, pin)
         raise
     with engine.asking(f"the removal of the old {pin.words}") as api:
         api.remove_container(pin.id, v=False)
@@ -117,9 +126,7 @@ def configuration(facts: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict
     kept = [m for m in host.get("Mounts") or [] if m.get("Source") or m.get("Type") != "volume"]
     host["Mounts"] = kept + loose
     taken = facts["NetworkSettings"].get("Ports") or {}
-    host["PortBindings"] = {
-        port: taken.get(port) or wanted for port, wanted in (host.get("PortBindings") or {}).items()
-    }
+    host["PortBindings"] = (host.get("PortBindings") or {}) | {port: bound for port, bound in taken.items() if bound}
     config["HostConfig"] = host
     networks: dict[str, dict[str, Any]] = {
         name: {
@@ -174,10 +181,11 @@ def _stop(engine: Engine, pin: Pin) -> int:
     return int(raw(engine, pin.id)["State"].get("ExitCode") or 0)
 
 
-def _bring_back(engine: Engine, pin: Pin, made: str | None) -> None:
+def _bring_back(engine: Engine, pin: Pin) -> None:
     with engine.asking(f"the return of {pin.words}") as api:
-        if made is not None:
-            api.remove_container(made, v=False, force=True)
         if raw(engine, pin.id)["Name"] != f"/{pin.name}":
+            # By its name: the engine may have made it although its answer never came.
+            for one in api.containers(all=True, filters={"name": f"^/{re.escape(pin.name)}$"}):
+                api.remove_container(one["Id"], v=False, force=True)
             api.rename(pin.id, pin.name)
         api.start(pin.id)

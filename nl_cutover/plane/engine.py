@@ -22,6 +22,7 @@ from ..errors import UnreachableError
 DEFAULT = "unix:///var/run/docker.sock"
 DEADLINE_S = 10.0  # a machine under load is slow, not silent
 _CALL_S = 60  # an answer to anything but a question that is being worked on
+_ODD = (ValueError, TypeError, AttributeError)  # what the SDK trips over in a URL or an answer that is none
 _SDK = "pip install 'nl-cutover[docker]'"
 
 
@@ -153,13 +154,13 @@ def connect(choice: Choice | NoEngine, *, deadline_s: float = DEADLINE_S) -> Eng
             base_url=choice.url, version="auto", timeout=math.ceil(deadline_s), tls=tls, use_ssh_client=ssh
         )
         version = api.version()
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        names = [str(part.get("Name")) for part in version.get("Components") or []]
+        podman = any("podman" in name.lower() for name in names)
+        server = f"{'Podman' if podman else names[0] if names else 'Engine'} {version.get('Version', '?')}"
+    except (docker.errors.DockerException, requests.RequestException, OSError, *_ODD) as error:
         what = f"the engine {choice.words} gave no usable answer: {error} (SDK docker {docker.__version__})"
         return NoEngine("failed", what, "see that `docker version` works with it")
     api.timeout = _CALL_S
-    names = [str(part.get("Name")) for part in version.get("Components") or []]
-    podman = any("podman" in name.lower() for name in names)
-    server = f"{'Podman' if podman else names[0] if names else 'Engine'} {version.get('Version', '?')}"
     return Engine(EngineFacts(choice.url, choice.why, server, api.api_version, choice.local, podman), api)
 
 
@@ -210,6 +211,8 @@ def _knock(choice: Choice, path: str, deadline_s: float) -> NoEngine | None:
     except PermissionError:
         hint = "join the socket's group, or name an engine of your own user: --engine URL"
         return NoEngine("denied", f"the engine {choice.words} does not let uid {os.geteuid()} in", hint)
+    except ValueError as error:  # a NUL in the path
+        return NoEngine("failed", f"the engine {choice.words} cannot be reached: {error}")
     except TimeoutError:
         hint = "restart the engine; it accepts calls and answers none"
         return NoEngine("silent", f"the engine {choice.words} did not answer within {deadline_s:g} s", hint)

@@ -17,6 +17,7 @@ from .inside import MARK
 from .locate import Pin
 
 _HERE = Path(__file__).parent
+_LINE = 256 << 20  # bytes of a node's text; what is longer is no answer
 _NO_SUCH_PROGRAM = (126, 127)
 
 
@@ -41,9 +42,11 @@ class Facts(msgspec.Struct, frozen=True):
 
 def graph_facts(engine: Engine, pin: Pin, clock: Callable[[], float]) -> tuple[Facts, Answer]:
     """What the graph holds. Raises UnreachableError."""
-    found: list[Any] = []
-    answer = _ask(engine, pin, clock, found.append, {"op": "facts"})
-    return msgspec.convert(found[0], Facts), answer
+    found: list[Facts] = []
+    answer = _ask(engine, pin, clock, lambda value: found.append(msgspec.convert(value, Facts)), {"op": "facts"})
+    if len(found) != 1:
+        raise _no_answer(pin)
+    return found[0], answer
 
 
 def nodes(
@@ -77,7 +80,7 @@ def run_reader(engine: Engine, pin: Pin, orders: dict[str, Any], out: Callable[[
             break
     else:
         raise UnreachableError(
-            f"{pin.words} has neither python3 nor node: its graph cannot be read inside it",
+            f"{pin.words} has neither python3 with sqlite3 nor node: its graph cannot be read inside it",
             "go on without backup and evidence: --engine none; the receipt then says what could not be proved",
         )
     if ran.code != 0:
@@ -102,11 +105,15 @@ def _ask(
         run_reader(engine, pin, orders, lines.feed)
         head = lines.end()
         return Answer(str(head["reader"]), asked_at, round((head["now"] - asked_at) / 1000, 1))
-    except (ValueError, KeyError, TypeError):
-        raise UnreachableError(
-            f"the answer from inside {pin.words} was cut short",
-            "nothing can be told from it; see that it runs, then again",
-        ) from None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, msgspec.ValidationError):
+        raise _no_answer(pin) from None
+
+
+def _no_answer(pin: Pin) -> UnreachableError:
+    return UnreachableError(
+        f"the answer from inside {pin.words} was cut short, or is none",
+        "nothing can be told from it; see that it runs, then again",
+    )
 
 
 class _AfterMark:
@@ -128,12 +135,21 @@ class _Lines:
     """JSON lines out of chunks: a head, what is passed on, and an end that counts it."""
 
     def __init__(self, each: Callable[[Any], object]) -> None:
-        self._each, self._rest, self._count = each, b"", 0
+        self._each, self._count = each, 0
+        self._rest: list[bytes] = []
+        self._held = 0
         self._head: Any = None
         self._last: Any = None
 
     def feed(self, chunk: bytes) -> None:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest.append(chunk)
+        self._held += len(chunk)
+        if self._held > _LINE:
+            raise ValueError
+        if b"\n" not in chunk:
+            return
+        *lines, rest = b"".join(self._rest).split(b"\n")
+        self._rest, self._held = [rest], len(rest)
         for line in lines:
             value = json.loads(line)
             if self._head is None:
@@ -146,7 +162,7 @@ class _Lines:
 
     def end(self) -> dict[str, Any]:
         """The head. Raises ValueError unless everything that was sent has come."""
-        if self._rest or self._last["end"] != self._count:
+        if self._held or self._last["end"] != self._count:
             raise ValueError
         head: dict[str, Any] = self._head
         return head

@@ -11,11 +11,15 @@ import hashlib
 import json
 import os
 import shutil
-import sqlite3
 import sys
 import tempfile
 import time
 from typing import Any
+
+try:
+    import sqlite3
+except ImportError:
+    sys.exit(127)  # as if there were no Python: Node may read it
 
 ASKED = "SELECT CAST(data AS BLOB) FROM main.Nodes WHERE CASE WHEN json_valid(data) THEN json_extract(data, '$.label') END = ?"
 COUNTS = "SELECT CASE WHEN json_valid(data) THEN json_extract(data, '$.label') END, count(*) FROM main.Nodes GROUP BY 1"

@@ -16,6 +16,7 @@ PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 MC_SERVICE = "mc-server"  # what Neo's compose file calls it
 REVISION = "org.opencontainers.image.revision"
 PLANE = "nl-cutover.plane-id"
+ASIDE = "-before-"  # between name and id of a container that is set aside while it is made anew
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY = ("", "0.0.0.0", "::")
 
@@ -90,6 +91,13 @@ def locate(engine: Engine, wanted: Wanted) -> Pin:
             )
         found = alive
     if not found:
+        for one in listed:
+            name, aside, its_id = _name(one).rpartition(ASIDE)
+            if aside and one["Id"].startswith(its_id):
+                raise UnreachableError(
+                    f"no container is {how}, and {shown(one)} was set aside by a `plane prove --recreate` that was cut off",
+                    f"docker rename {_name(one)} {name} && docker start {name}",
+                )
         raise UnreachableError(f"no container is {how}", "name it: --container NAME")
     facts = raw(engine, found[0]["Id"])
     if not wanted.named and "NEO_MEMORY_DB_PATH" not in environ_of(facts):
@@ -110,6 +118,13 @@ def raw(engine: Engine, container: str) -> dict[str, Any]:
     with engine.asking(f"the inspection of {container[:12]}") as api:
         facts: dict[str, Any] = api.inspect_container(container)
     return facts
+
+
+def link_of(engine: Engine, pin: Pin) -> str | None:
+    """Where the graph's path leads inside the container if it is a symbolic link: mounts tell nothing of that place."""
+    with engine.asking(f"the place of the graph in {pin.words}") as api:
+        _, place = api.get_archive(pin.id, pin.home.path)
+    return place["linkTarget"] or None
 
 
 def choose(listed: Sequence[dict[str, Any]], wanted: Wanted) -> tuple[list[dict[str, Any]], str]:
@@ -166,7 +181,8 @@ def tied(engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: st
                 "correct --url or --container; nothing was sent",
             )
         found.append(f"both say plane {plane_id}")
-    if data_root is not None and pin.home.path.startswith(data_root.rstrip("/") + "/"):
+    # Every Memory Core has the same one by default: alone it ties nothing.
+    if found and data_root is not None and pin.home.path.startswith(data_root.rstrip("/") + "/"):
         found.append(f"its graph lies in the data root {data_root} of the ingress")
     if not found:
         raise RefusedError(

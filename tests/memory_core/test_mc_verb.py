@@ -180,7 +180,7 @@ def test_image_without_the_extra_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "docker", None)
-    assert run("image") == 2
+    assert run("image", "--engine", "tcp://127.0.0.1:1") == 5
     assert "pip install 'nl-cutover[docker]'" in capsys.readouterr().err
 
 
@@ -188,8 +188,13 @@ def test_image_without_an_engine_ends_in_5(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    assert run("image") == 5
-    assert "no Docker engine answers" in capsys.readouterr().err
+    for words, named in (
+        ((), "none.sock (DOCKER_HOST)"),
+        (("--engine", f"unix://{tmp_path}/x.sock"), "x.sock (--engine)"),
+    ):
+        assert run("image", *words) == 5
+        assert named in capsys.readouterr().err
+    assert run("image", "--engine", "none") == 5
 
 
 def test_what_the_host_sets_for_its_own_memory_core_is_not_meant_for_an_embedded_one(

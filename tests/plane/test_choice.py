@@ -128,9 +128,11 @@ def test_each_way_of_not_answering_has_its_own_word(place):
         silent.bind("silent.sock")
         silent.listen(1)
         assert kind_of("unix://silent.sock").kind == "silent"
-    with fake_engine(Path("odd.sock"), {"version": []}):
-        assert kind_of("unix://odd.sock", 5).kind == "failed"
-    assert kind_of("tcp://127.0.0.1:1", 2).kind == "failed"
+    for number, answer in enumerate(([], {"ApiVersion": "x.y"}, VERSION | {"Components": [None]})):
+        with fake_engine(Path(f"odd-{number}.sock"), {"version": answer}):
+            assert kind_of(f"unix://odd-{number}.sock", 5).kind == "failed"
+    for url in ("tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "unix:///a\0b", "no://engine"):
+        assert kind_of(url, 2).kind == "failed"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to be denied")
@@ -214,7 +216,7 @@ def measure(*checkouts, **environ):
         "import sys\n"
         "from nl_cutover.cli import main\n"
         "try:\n    main()\n"
-        "finally:\n    print([n for n in ('docker', 'requests') if n in sys.modules], file=sys.stderr)"
+        "finally:\n    print([n for n in ('docker', 'requests', 'httpx', 'rich') if n in sys.modules], file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, "measure", *map(str, checkouts), "--format", "json"]
     return subprocess.run(command, env=kept | environ, capture_output=True, text=True, timeout=60, check=False)
@@ -230,7 +232,7 @@ def test_measure_says_what_it_looked_at_and_imports_no_sdk_without_an_engine(pla
         report = json.loads(done.stdout)
         assert said in report["containers"]
         assert any("is not known" in warning for warning in report["warnings"]) is warned
-        assert done.stderr.splitlines()[-1] == "[]", "neither docker nor requests was imported"
+        assert done.stderr.splitlines()[-1] == "[]", "no client of a network and no terminal was imported"
         assert report["totals"]["archives"] > 0
 
 
@@ -249,3 +251,10 @@ def test_an_engine_that_was_declined_is_not_missed_for_a_container_that_the_sett
 def test_two_sources_of_evidence_are_one_too_many(operator):
     for words in (("--evidence", "container", "--graph", "g.sqlite"), ("--evidence", "file")):
         assert operator("settle", *words).code == 2
+
+
+def test_what_an_error_quotes_cannot_steer_the_terminal(place, operator):
+    done = operator("plane", "backup", "--engine", "unix:///a\x1b]0;b\x07")
+    assert done.code == 5
+    assert "\x1b" not in done.err
+    assert "a\\x1b]0;b\\x07" in done.err

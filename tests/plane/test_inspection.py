@@ -1,20 +1,25 @@
 """Where a graph lives, how a container is, which container it is: over inspections as engines write them."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_cutover.errors import UnreachableError
+from nl_cutover.errors import RefusedError, UnreachableError
+from nl_cutover.plane import evidence, inside
 from nl_cutover.plane.durability import configuration
 from nl_cutover.plane.engine import Engine, EngineFacts
 from nl_cutover.plane.evidence import _Lines
-from nl_cutover.plane.locate import Wanted, choose, locate, pin_of, publishes
+from nl_cutover.plane.locate import Wanted, choose, locate, pin_of, publishes, tied
 from nl_cutover.plane.mounts import Home, health_of, home_of
 
 ID = "4f" * 32
 FOLDER = "/app/.neo-ai-data/sqlite"
 GRAPH = f"{FOLDER}/memory-core-graph.sqlite"
 ANONYMOUS = "ab" * 32
+FACT = b'{"counts": {}, "bytes": 1}\n'
 
 
 def mount(kind, source, target=FOLDER, rw=True):
@@ -202,6 +207,13 @@ def test_the_configuration_that_makes_it_again():
     assert further["more"]["IPAMConfig"] == {"IPv4Address": "10.1.0.9"}
 
 
+def test_ports_that_the_engine_published_by_itself_are_kept():
+    """With -P the configuration names none."""
+    bound = [{"HostIp": "0.0.0.0", "HostPort": "49153"}]
+    facts = inspection(host={"PublishAllPorts": True, "PortBindings": {}}, ports={"3001/tcp": bound, "9/tcp": None})
+    assert configuration(facts)[0]["HostConfig"]["PortBindings"] == {"3001/tcp": bound}
+
+
 @given(st.lists(st.integers(0, 9), max_size=6), st.integers(1, 7), st.integers(0, 40))
 def test_an_answer_counts_only_when_it_is_whole(values, size, lost):
     import json
@@ -220,6 +232,47 @@ def test_an_answer_counts_only_when_it_is_whole(values, size, lost):
         whole = False
     assert whole is (lost == 0)
     assert got == (values if whole else got)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param([b"\0" * (1 << 20)] * 1000, id="a line without an end"),
+        pytest.param([b"[" * 100_000, b"\n"], id="nested beyond reason"),
+        pytest.param([b'{"reader": "r", "now": 1}\n{"end": 0}\n'], id="no facts"),
+        pytest.param([b'{"reader": "r", "now": 1}\n{"counts": []}\n{"end": 1}\n'], id="other facts"),
+        pytest.param(
+            [b'{"reader": "r", "now": 1' + b"0" * 400 + b"}\n", FACT, b'{"end": 1}\n'], id="a clock beyond numbers"
+        ),
+    ],
+)
+def test_what_a_container_says_instead_of_an_answer_is_none(monkeypatch, said):
+    def ran(engine, pin, orders, out):
+        for chunk in said:
+            out(chunk)
+
+    monkeypatch.setattr(evidence, "run_reader", ran)
+    with pytest.raises(UnreachableError, match="cut short, or is none"):
+        evidence.graph_facts(None, pin_of(inspection()), lambda: 0)
+
+
+def test_a_python_without_sqlite3_is_as_none():
+    code = "import sys; sys.modules['sqlite3'] = None; exec(open(sys.argv[1]).read(), {'__name__': '__main__'})"
+    done = subprocess.run([sys.executable, "-c", code, inside.__file__], input=b"{}", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (127, b"")
+
+
+def test_the_data_root_that_every_memory_core_has_ties_nothing():
+    class Api:
+        def containers(self):
+            return []
+
+    engine = Engine(EngineFacts("unix:///e.sock", "default", "Engine 27", "1.46", local=True, podman=False), Api())
+    url, root = "http://127.0.0.1:3102/mc/mcp", "/app/.neo-ai-data"
+    with pytest.raises(RefusedError, match="nothing ties"):
+        tied(engine, pin_of(inspection(mount("volume", "v"))), url, "p", root)
+    of_plane = pin_of(inspection(mount("volume", "v"), env=["NEO_PLANE_ID=p"]))
+    assert len(tied(engine, of_plane, url, "p", root)) == 2
 
 
 def test_a_home_is_named():
