@@ -9,6 +9,7 @@ Source: neo#13084, neo#13106, neo#15186.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,8 @@ def _profile(name: str, profile: Any, tools: Mapping[str, Tool], document: Schem
 
 def _constrained(tool: Tool, entry: Any, document: Schema) -> Tool:
     """The tool as one profile has it. Raises for an entry that cannot be enforced as it is declared."""
-    if not isinstance(entry, dict):
-        raise TypeError("a tool's entry is an object")
+    if not isinstance(entry, dict) or entry.keys() - {"inputSchema", "description"}:
+        raise TypeError("a tool's entry is an object, and a constraint under another name would bind nobody")
     if "inputSchema" not in entry:
         return tool
     schema = _listed(entry["inputSchema"], document, strict=True, root=True)
@@ -128,7 +129,7 @@ def _refuse_unenforced(schema: Schema) -> None:
     bounds = [schema[key] for key in ("minimum", "maximum") if key in schema]
     if kind not in _TYPES or unknown or (bounds and not numeric):
         raise ValueError(f"not enforced: {kind} with {sorted(unknown)}")
-    if not all(type(bound) in (int, float) for bound in bounds):
+    if not all(type(bound) in (int, float) and isfinite(bound) for bound in bounds):
         raise ValueError("a bound is a number")
     if not isinstance(schema.get("enum", [None]), list) or not isinstance(schema.get("nullable", False), bool):
         raise ValueError("enum is a list, nullable a boolean")

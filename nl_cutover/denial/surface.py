@@ -16,6 +16,7 @@ from ..verdicts import ExitCode
 
 _POLICY = "Policy Refused"  # how the text of a POLICY_REFUSED result begins
 _UNKNOWN = "not found or not implemented"  # how a server words a name that is no operation of its
+_PAGES = 100
 _CONSTRAINTS = frozenset({"minimum", "maximum", "enum"})
 _META_KEY = "neoToolProjection"
 _METAS: tuple[Any, ...] = (
@@ -117,8 +118,7 @@ def _listings(ask: Ask, profile: Sequence[Operation]) -> Iterator[Finding]:
         verdict = Verdict.LEAKS if more or len(names) > len(set(names)) else Verdict.LACKS if less else Verdict.HOLDS
         detail = "; ".join(f"{word} {', '.join(n)}" for word, n in (("also lists", more), ("does not list", less)) if n)
         yield Finding(f"list, {told}", verdict, detail)
-    reply = ask("tools/list", {})
-    entries = {t.get("name"): t for t in _tools(reply)}
+    entries = {str(t.get("name")): t for t in _tools(ask, {})}
     for operation in (one for one in profile if one.name in entries):
         listed = _constraints(entries[operation.name].get("inputSchema"))
         same = listed == _constraints(operation.input_schema)
@@ -198,12 +198,20 @@ def _spellings(name: str) -> Iterator[str]:
 
 
 def _names(ask: Ask, params: Mapping[str, Any]) -> list[str]:
-    return [str(tool.get("name")) for tool in _tools(ask("tools/list", params))]
+    return [str(tool.get("name")) for tool in _tools(ask, params)]
 
 
-def _tools(reply: Reply) -> list[Mapping[str, Any]]:
-    tools = reply.result.get("tools") if reply.result is not None else None
-    return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+def _tools(ask: Ask, params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What all the pages of the list hold; more pages than any surface has are not turned."""
+    listed: list[Mapping[str, Any]] = []
+    for _ in range(_PAGES):
+        result = ask("tools/list", params).result or {}
+        tools, cursor = result.get("tools"), result.get("nextCursor")
+        listed += [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        if not isinstance(cursor, str):
+            break
+        params = {**params, "cursor": cursor}
+    return listed
 
 
 def _call(ask: Ask, name: str, arguments: Mapping[str, Any], meta: Any = None) -> Reply:

@@ -194,14 +194,15 @@ class Graph:
     def prune(self, label: str, older_than: float, limit: int) -> int:
         """Delete at most `limit` nodes whose `timestamp` is a number below `older_than`, oldest first.
 
-        Nodes of a label have ids `<label>:...`. Returns how many were deleted; all of them or, on sqlite3.Error, none.
+        Nodes of a label have ids `<label>:...`; what is not JSON stays and hinders nobody. Returns how many were deleted; all of them or, on sqlite3.Error, none.
         """
         at = "json_extract(data, '$.properties.timestamp')"
         with self.lock:
             found = self._connection.execute(
-                f"SELECT id FROM Nodes WHERE id > ? AND id < ? AND json_extract(data, '$.label') = ? AND {at} < ? "
-                f"AND json_type(data, '$.properties.timestamp') IN ('integer', 'real') ORDER BY {at} LIMIT ?",
-                (f"{label}:", f"{label};", label, older_than, limit),
+                f"SELECT id FROM Nodes WHERE id > ? AND id < ? AND CASE WHEN json_valid(data) THEN {at} < ? "
+                "AND json_extract(data, '$.label') = ? "
+                f"AND json_type(data, '$.properties.timestamp') IN ('integer', 'real') END ORDER BY {at} LIMIT ?",
+                (f"{label}:", f"{label};", older_than, label, limit),
             ).fetchall()
             if not found:
                 return 0

@@ -48,7 +48,8 @@ _UPSERT_NODE = (
 )
 _UPSERT_EDGE = (
     "INSERT INTO Edges (id, user_id, source, target, type, data) VALUES (?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT(id) DO UPDATE SET user_id = excluded.user_id, target = excluded.target, data = excluded.data"
+    "ON CONFLICT(id) DO UPDATE SET user_id = excluded.user_id, source = excluded.source, target = excluded.target, "
+    "type = excluded.type, data = excluded.data"
 )
 
 
@@ -353,9 +354,10 @@ def _written(node: Node, before: _Existing | None, work: _Work, *, backfill: boo
 
 
 def _link(memory: Node, session: Node, edges: list[tuple[str, str]], work: _Work, *, moved: bool) -> None:
-    """Exactly one ORIGINATES_IN edge, to this session, under whatever id it stands."""
+    """Exactly one ORIGINATES_IN edge, to this session, under whatever id it stands that is not another memory's."""
     ours = f"{ORIGINATES_IN}:{memory.key}"
-    right = sorted(edge for edge, target in edges if target == session.key)
+    foreign = {edge for edge, _ in edges if edge != ours and edge.startswith(f"{ORIGINATES_IN}:")}
+    right = sorted(edge for edge, target in edges if target == session.key and edge not in foreign)
     if not right and (moved or not edges):
         work.edges.append((ours, memory))
         right = [ours]

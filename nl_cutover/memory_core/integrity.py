@@ -38,7 +38,8 @@ _FAULTS = {
     "an edge between other nodes": (
         "SELECT e.id FROM Edges e JOIN Nodes s ON s.id = e.source JOIN Nodes n ON n.id = e.target "
         "WHERE e.type = '{edge}' AND json_valid(s.data) AND json_valid(n.data) "
-        "AND (json_extract(s.data, '$.label') <> '{memory}' OR {label} <> '{session}')"
+        "AND (json_extract(s.data, '$.label') IS NOT '{memory}' OR {label} IS NOT '{session}' "
+        "OR 'session:' || json_extract(s.data, '$.properties.sessionId') <> e.target)"
     ),
     "a node that is not JSON": "SELECT n.id FROM Nodes n WHERE NOT json_valid(n.data)",
 }

@@ -72,7 +72,7 @@ class Retention:
             return Pass(now, "skipped", reason="no-cutoff")
         try:
             deleted = self._graph.prune(TELEMETRY, older_than, self._limit)
-        except sqlite3.Error as failure:
+        except (sqlite3.Error, OverflowError) as failure:  # a look-back of more digits than SQLite holds
             return Pass(now, "failed", cutoff=older_than, reason=str(failure))
         return Pass(now, "pruned", deleted, older_than, more=deleted == self._limit)
 

@@ -34,10 +34,11 @@ class Aggregate:
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         self._counts: dict[str, tuple[int, int, float]] = {}
-        self._counting, self._writing = threading.Lock(), threading.Lock()
+        self._counting, self._writing = threading.RLock(), threading.RLock()
         self._changed = False
 
     def add(self, tool: str, success: bool, duration_ms: float | None) -> None:
+        tool = tool.encode(errors="replace").decode()  # half a surrogate pair cannot stand in a file
         with self._counting:
             key = tool if tool in self._counts or len(self._counts) < TOOLS else OTHER
             count, successes, took = self._counts.get(key, (0, 0, 0))
@@ -56,7 +57,7 @@ class Aggregate:
             try:
                 partial.write_bytes(msgspec.json.encode(counted))
                 os.replace(partial, self.path)
-            except (OSError, UnicodeEncodeError):
+            except OSError:
                 self._changed = True
                 return False
             return True

@@ -35,6 +35,11 @@ from .telemetry import random_token
 PROFILE = "nl-recorder"  # of Memory Core's document: what it shows is what is listed and called here
 _VERBATIM = "json"
 _ESCAPED = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+_DEEPEST = 200  # levels; the SDK fails a result somewhat beyond them
+# Where a line that cannot be parsed still shows the id of the whole: first in it, or before its last brace.
+_ID = r'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,99}")\s*'
+_OUTER = re.compile(rf'^\s*\{{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?{_ID},|,\s*{_ID}\}}\s*$')
+_UNREADABLE = "the request cannot be read: it is nested too deep, or is no JSON"
 _KINDS = {"object": dict, "array": list, "string": str}
 # An action may have the names of the wire, or those of the host's own log entry.
 _ENTRY_NAMES = {
@@ -155,7 +160,7 @@ async def _serve(bridge: Bridge) -> None:
         return types.ListToolsResult(tools=[_listed(tool) for tool in bridge.tools.values()])
 
     async def call_tool(_: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
-        text = (params.arguments or {}).get(_VERBATIM, "{}")
+        text = "{}" if params.arguments is None else params.arguments.get(_VERBATIM)
         return await to_thread.run_sync(_answer, bridge, params.name, text)
 
     server = Server("nl-cutover-recorder", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
@@ -181,18 +186,32 @@ def _wrapped(line: str) -> str:
         if message["method"] == "tools/call" and "arguments" in params:
             params["arguments"] = {_VERBATIM: js.encode(params["arguments"])}
             return js.encode(message) + "\n"
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, TypeError):
         pass  # the SDK says what is wrong with it
+    except (ValueError, RecursionError):
+        if found := _OUTER.search(line):  # the SDK would pass over it in silence, and the host would wait
+            params = '{"name":"unreadable","arguments":{}}'
+            return f'{{"jsonrpc":"2.0","id":{found[1] or found[2]},"method":"tools/call","params":{params}}}\n'
     return line
 
 
-def _answer(bridge: Bridge, tool: str, text: str) -> types.CallToolResult:
+def _answer(bridge: Bridge, tool: str, text: object) -> types.CallToolResult:
     try:
+        if not isinstance(text, str):
+            raise ValueError(_UNREADABLE)
         result = bridge.call(tool, js.parse(text))
     except (ValueError, UnknownOutcomeError) as error:
         words = f"the outcome is unknown: {error}" if isinstance(error, UnknownOutcomeError) else str(error)
         return types.CallToolResult(content=[types.TextContent(text=words)], is_error=True)
-    # JSON text can carry a lone surrogate, as an escape; a value of the SDK's cannot.
+    # JSON text can carry a lone surrogate, as an escape, and any depth; a value of the SDK's cannot.
     told = js.encode(result)
-    structured = None if _ESCAPED.search(told) else result
+    structured = None if _ESCAPED.search(told) or _too_deep(result) else result
     return types.CallToolResult(content=[types.TextContent(text=told)], structured_content=structured)
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [member for members in inner for member in members]
+    return bool(level)

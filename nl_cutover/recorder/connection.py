@@ -69,12 +69,18 @@ class Connection:
                 if self._session is None:
                     self._session = self._connect()
                 outcome = do(Operations(self._session))
+                if _refuses_the_token(outcome):  # it was not executed: what stands in the slot by now may be another
+                    outworn = self._session.endpoint.token.reveal()
+                    self._end()
+                    self._session = self._connect()
+                    if self._session.endpoint.token.reveal() != outworn:
+                        outcome = do(Operations(self._session))
             except CutoverError as error:
                 outcome = NotSent("credentials", error.message)
             if isinstance(outcome, NotSent) and outcome.kind not in _OF_THE_CALL:
                 self._failure = outcome
                 self._failures += 1
-                if outcome.kind == "credentials":
+                if _refuses_the_token(outcome):
                     self._end()  # the next call takes the token that stands in the slot then
             return outcome
 
@@ -98,6 +104,10 @@ class Connection:
         if session is not None:
             self._refused_before += session.refused_server_requests
             session.close()
+
+
+def _refuses_the_token(outcome: Delivery) -> bool:
+    return isinstance(outcome, NotSent) and outcome.kind == "credentials"
 
 
 def after_fork(method: Callable[[], None]) -> None:

@@ -39,11 +39,12 @@ def snapshot(entry: Mapping[str, Any]) -> Snapshot:
     """Raises an exception of any kind for an entry that cannot be admitted; values of other types are such a case."""
     get = entry.get
     tool, args, sequence = _text(get("tool")), get("args"), get("sequence_id")
-    sequence = sequence if isinstance(sequence, str) and sequence else None
+    sequence = (_text(sequence) or None) if isinstance(sequence, str) else None
     session_id, app_name, success = _text(get("session_id")), _text(get("app_name")), get("success")
     named: Targets = ([], [])
     size = len(tool or "") + len(session_id or "") + len(app_name or "") + len(sequence or "")
     if isinstance(args, str):
+        args = str.__str__(args)
         size += len(args)
     else:
         named, args = targets_of(tool or "", args), None
@@ -85,8 +86,9 @@ def project(held: Snapshot) -> Action | Refused:
 
 
 def _text(value: object) -> str | None:
+    """Plain text: what a class of the host's makes of it must not come to the thread that sends."""
     if value is None or isinstance(value, str):
-        return value
+        return value if value is None else str.__str__(value)
     raise TypeError("not text")
 
 

@@ -70,7 +70,7 @@ class Telemetry:
         after_fork(self._forked)
 
     def _fresh(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler or a finalizer may record in the midst of a record
         self._work, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
         self._queue: deque[Snapshot] = deque()
         self._held = self._in_flight = self._flushing = 0
@@ -146,12 +146,12 @@ class Telemetry:
 
     def _running(self) -> bool:
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="nl-telemetry", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="nl-telemetry", daemon=True)
             try:
-                thread.start()
+                self._thread.start()
             except RuntimeError:  # no threads left, or the interpreter is ending
+                self._thread = None
                 return False
-            self._thread = thread
             atexit.register(self.close)
         return True
 

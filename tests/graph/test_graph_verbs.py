@@ -244,12 +244,22 @@ def test_a_sound_graph_is_counted_by_label(tmp_path: Path, capsys: Capture) -> N
             "an edge between other nodes",
             "ORIGINATES_IN:memory:m-0-0-0",
         ),
+        (
+            "UPDATE Edges SET source = 'other' WHERE source = 'memory:m-0-0-0'",
+            "an edge between other nodes",
+            "ORIGINATES_IN:memory:m-0-0-0",
+        ),
+        (
+            "UPDATE Edges SET target = 'session:s-0-1' WHERE source = 'memory:m-0-0-0'",
+            "an edge between other nodes",
+            "ORIGINATES_IN:memory:m-0-0-0",
+        ),
         ("UPDATE Nodes SET data = '{' WHERE id = 'other'", "a node that is not JSON", "other"),
     ],
 )
 def test_each_fault_is_found_and_named(tmp_path: Path, capsys: Capture, damage: str, kind: str, first: str) -> None:
     path = graph_of(tmp_path / "g.sqlite", sorted(some(2, 2), key=lambda row: row.id))
-    query(path, "INSERT INTO Nodes (id, data) VALUES ('other', '{\"label\":\"CONCEPT\"}')")
+    query(path, "INSERT INTO Nodes (id, data) VALUES ('other', '{}')")
     query(path, damage)
     code, report, _ = graph("check", "--db", path, capture=capsys)
     assert (code, report["verdict"]) == (8, "faulty")

@@ -142,6 +142,27 @@ def test_a_lost_edge_is_repaired_though_the_payload_is_equal(path: Path) -> None
     assert form(path) == whole
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "type = 'OTHER'",
+        "source = 'memory:m-0-0-1'",
+        "source = 'memory:m-0-1-0'",
+        "source = 'nowhere'",
+        "target = 'session:s-0-1'",
+        "id = 'ORIGINATES_IN:memory:m-0-0-1'",
+    ],
+)
+def test_an_edge_that_was_altered_by_hand_is_repaired_by_the_next_run(path: Path, change: str) -> None:
+    rows = some(2, 2)
+    run(path, rows)
+    whole = form(path)
+    query(path, "DELETE FROM Edges WHERE id = 'ORIGINATES_IN:memory:m-0-0-1'")
+    query(path, f"UPDATE Edges SET {change} WHERE source = 'memory:m-0-0-0'")
+    run(path, rows)
+    assert form(path) == whole
+
+
 def test_a_changed_payload_is_written_and_what_others_added_stays(path: Path) -> None:
     run(path, [session("s1"), memory("m", "s1")])
     query(

@@ -115,6 +115,22 @@ def test_text_and_foreign_nodes_are_never_taken(bench: Bench) -> None:
     assert bench.graph.node("nl-action-telemetry:text", None) is not None
 
 
+def test_a_row_that_is_not_json_hinders_no_pass(bench: Bench) -> None:
+    bench.admit(1, NOW)
+    with closing(sqlite3.connect(bench.path)) as graph, graph:
+        graph.execute("INSERT INTO Nodes (id, data) VALUES ('nl-action-telemetry:torn', '{')")
+    done = bench.retention.run()
+    assert (done.status, done.deleted) == ("pruned", 1)
+    with closing(sqlite3.connect(bench.path)) as graph:
+        assert graph.execute("SELECT count(*) FROM Nodes").fetchone() == (2,)
+
+
+def test_a_look_back_of_more_digits_than_a_database_holds_fails_visibly(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lookback_ms=10**30)
+    assert bench.retention.run().status == "failed"
+    bench.graph.close()
+
+
 def test_a_pruned_row_is_gone_from_the_cache_too(bench: Bench) -> None:
     bench.graph.upsert("nl-action-telemetry:x", "nl-action-telemetry", "t", 1, {"timestamp": 1}, user=None)
     assert bench.graph.node("nl-action-telemetry:x", None) is not None

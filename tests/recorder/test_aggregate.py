@@ -126,3 +126,13 @@ def test_names_without_end_are_bounded(tmp_path):
     counted = read_aggregate(aggregate.path)
     assert len(counted) == TOOLS + 1
     assert {c.tool: c.count for c in counted}[OTHER] == 50
+
+
+def test_a_name_that_is_no_text_for_a_file_spoils_no_other_count(tmp_path):
+    aggregate = Aggregate(tmp_path)
+    aggregate.add("half \ud83d", True, 1)
+    aggregate.add("half \ud83d", True, 1)
+    aggregate.add("click", True, 1)
+    assert aggregate.write()
+    click, half = read_aggregate(aggregate.path)
+    assert (click.tool, click.count, half.tool, half.count) == ("click", 1, "half ?", 2)

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from nl_cutover.ingress.endpoint import Endpoint, token_from_environment
 from nl_cutover.ingress.session import Session
 from nl_cutover.recorder import (
     Archive,
@@ -29,7 +30,7 @@ from nl_cutover.recorder import (
 from nl_cutover.recorder.connection import CONNECT_S
 from nl_cutover.testing import embedded_memory_core
 from tests.conftest import TOKENS, state_of
-from tests.ingress.fake import RawServer, Scripted, event, message, sse, tool_result
+from tests.ingress.fake import URL, RawServer, Scripted, event, message, sse, tool_result
 from tests.recorder.host import ENTRY, TRANSACTION, over
 
 SLOT = "NEO_MCP_REMOTE_TOKEN"
@@ -214,6 +215,29 @@ def test_a_token_that_was_replaced_is_taken_at_the_next_call(core):
     assert not refused.outcome_unknown
     environ[SLOT] = core.token
     assert isinstance(archive.save(TRANSACTION), Saved)
+
+
+def test_a_token_that_was_replaced_under_an_open_session_costs_no_save():
+    valid = "first"
+
+    def answer(request, body):
+        if request.headers["authorization"] != f"Bearer {valid}":
+            return httpx.Response(401, text="no")
+        return sse(event(message(body["id"], tool_result({"saved": True, "archiveId": "new"}))))
+
+    server = Scripted(answer)
+    environ = {SLOT: valid}
+
+    def connect():
+        return Session(Endpoint(URL, token_from_environment(environ, SLOT), wait_budget=0), transport=server)
+
+    archive = Archive(connect)
+    assert isinstance(archive.save(TRANSACTION), Saved)
+    environ[SLOT] = valid = "second"
+    assert isinstance(archive.save(TRANSACTION), Saved)
+    valid = "third"
+    assert isinstance(archive.save(TRANSACTION), Refused)
+    assert len(server.requests) == 4, "the same token is not tried twice"
 
 
 def test_as_deep_as_memory_core_can_be_read(archive):

@@ -181,6 +181,41 @@ def test_without_a_token_it_does_not_start(operator):
     assert "NEO_MCP_REMOTE_TOKEN is not set" in done.stderr
 
 
+def test_what_is_nested_deep_is_read_or_refused_and_always_answered(core):
+    """A raw client: what the SDK's parser takes for no message at all would leave a host waiting."""
+    command = [sys.executable, "-m", "nl_cutover", "recorder", "bridge", "--url", core.url]
+    environ = os.environ | {"NEO_MCP_REMOTE_TOKEN": core.token}
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as bridge:
+
+        def ask(line):
+            bridge.stdin.write(line + "\n")
+            bridge.stdin.flush()
+            return json.loads(bridge.stdout.readline())
+
+        def call(number, name, arguments):
+            head = f'{{"method":"tools/call","params":{{"name":"{name}","arguments":{arguments}}}'
+            answer = ask(f'{head},"jsonrpc":"2.0","id":{number}}}')
+            assert answer["id"] == number
+            return answer["result"]["isError"], answer["result"]["content"][0]["text"]
+
+        def save(number, op):
+            return call(number, "save_nl_transaction", json.dumps({"transaction": TRANSACTION | {"ops": [op]}}))
+
+        ask(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening}))
+        op = json.loads("[" * 500 + "]" * 500)
+        made = json.loads(save(2, op)[1])["archiveId"]
+        error, text = call(3, "get_nl_transaction", json.dumps({"archiveId": made}))
+        assert (error, json.loads(text)["ops"]) == (False, [op])
+        for number, odd in enumerate(("[" * 5_000 + "]" * 5_000, "[1e999]", "[NaN]", "9" * 5_000), 4):
+            error, text = call(number, "save_nl_transaction", f'{{"transaction":{{"id":99,"ops":{odd}}}}}')
+            assert error
+            assert "cannot be read" in text
+        bridge.stdin.close()
+        assert bridge.wait(40) == 0
+        assert bridge.stdout.read() == ""
+
+
 @pytest.mark.parametrize(("ending", "code"), [("stdin", 0), ("signal", 130)])
 def test_it_ends_when_the_host_ends_it(core, ending, code):
     command = [sys.executable, "-m", "nl_cutover", "recorder", "bridge", "--url", core.url]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from uuid import uuid4
 
 import httpx
@@ -430,3 +431,53 @@ assert telemetry.close().admitted == 30
 def test_telemetry_offers_no_read():
     public = {name for name in dir(Telemetry) if not name.startswith("_")}
     assert public == {"record", "stats", "flush", "close", "refused_server_requests"}
+
+
+def test_a_record_in_the_midst_of_a_record_is_taken_too(server, telemetry):
+    """What a signal handler does, or a finalizer that the collector runs: the same thread comes a second time."""
+
+    class Interrupted(deque):
+        def append(self, held):
+            if held.tool == "outer":
+                telemetry.record({**ENTRY, "tool": "inner"})
+            super().append(held)
+
+    telemetry._queue = Interrupted()
+    host = threading.Thread(target=telemetry.record, args=({**ENTRY, "tool": "outer"},), daemon=True)
+    host.start()
+    host.join(10)
+    assert not host.is_alive(), "it waits for itself"
+    assert telemetry.flush(10)
+    assert sorted(action["tool"] for action in server.actions) == ["inner", "outer"]
+
+
+def test_a_record_made_while_the_first_starts_the_thread_starts_no_second(server, monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        if thread.name == "nl-telemetry" and telemetry.stats().recorded == 1:
+            telemetry.record(ENTRY)
+        start(thread)
+
+    telemetry = Telemetry(over(server), enabled=True)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    before = set(threading.enumerate())
+    telemetry.record(ENTRY)
+    assert len(set(threading.enumerate()) - before) == 1
+    telemetry.close(10)
+    assert telemetry.stats().admitted == 2
+
+
+def test_text_of_a_host_class_costs_nobody_else_a_record(server, telemetry):
+    class Odd(str):
+        __hash__ = str.__hash__
+
+        def fail(self, *_):
+            raise RuntimeError("the host's own")
+
+        encode = __eq__ = __len__ = fail
+
+    for odd in ({}, {"sequence_id": Odd("s")}, {"tool": Odd("t")}, {"args": Odd('{"id":"x"}')}, {}):
+        telemetry.record({**ENTRY, **odd})
+    assert telemetry.flush(10)
+    assert telemetry.stats().admitted == 5

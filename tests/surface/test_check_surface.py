@@ -139,6 +139,24 @@ def test_every_kind_of_leak_is_seen(kind: str, verdict: Verdict, case: str) -> N
     assert case in [finding.case for finding in report.findings if finding.verdict is verdict]
 
 
+def test_an_operation_on_the_second_page_of_the_list_is_seen() -> None:
+    desk = Desk(SURFACE, NeuralLink(0), PROBE)
+
+    def ask(method: str, params: Mapping[str, Any]) -> Reply:
+        if params.get("cursor") == "2":
+            return Reply({"tools": [{"name": "reload_page"}]})
+        if method == "tools/list":
+            return Reply({**json.loads(desk.listing(params)), "nextCursor": "2"})
+        told = json.loads(desk.call(params, params["name"], params["arguments"], Identity()).result())
+        return Reply(None, told["content"][0]["text"]) if told["isError"] else Reply(told)
+
+    view = SURFACE.view(PROBE)
+    inside = [Operation(tool.name, tool.input_schema, reads=True) for tool in view.values()]
+    report = probe(ask, inside, [], PROBE, "here")
+    assert report.verdict == "leaks"
+    assert "also lists reload_page" in {finding.detail for finding in report.findings}
+
+
 def test_probing_a_leaky_server_changes_nothing_there() -> None:
     backend = NeuralLink(0)
     desk = Desk(SURFACE, backend)

@@ -214,7 +214,15 @@ def test_a_server_launched_with_an_unknown_profile_says_so_and_refuses_everythin
     assert "there are: harness-embedded, nl-recorder" in (tmp_path / "memory-core.log").read_text()
 
 
+def _depth(**bound: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"depth": {"type": "integer", **bound}}}
+    return {"tools": {"healthcheck": {}, "get_component_tree": {"inputSchema": schema}}}
+
+
 MALFORMED: dict[str, Any] = {
+    "a bound that bounds nothing": _depth(maximum=float("nan")),
+    "an infinite bound": _depth(minimum=float("-inf")),
+    "a constraint under another name": {"tools": {"healthcheck": {}, "get_component_tree": {"inputschema": {}}}},
     "no object": [],
     "no tools": {"description": "none"},
     "tools no object": {"tools": ["healthcheck"]},
