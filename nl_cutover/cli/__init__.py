@@ -25,8 +25,10 @@ from . import (
     plane,
     receipt,
     recorder,
+    rehearsal,
     report,
     resolve,
+    runbook,
     seal,
     settle,
     status,
@@ -81,6 +83,8 @@ app.command()(resolve.resolve)
 app.add_typer(recorder.app, name="recorder")
 app.add_typer(mc.app, name="mc")
 app.add_typer(check.app, name="check")
+app.command()(runbook.runbook)
+app.command()(rehearsal.copy)
 app.command()(demo.demo)
 
 
