@@ -86,7 +86,7 @@ class Operator:
         verb, rest = words[0], words[1:]
         extra = (
             ["--custody", str(self.custody)]
-            if verb not in ("mc", "demo", "graph", "check")
+            if verb not in ("mc", "demo", "graph", "check", "copy")
             and words[:2] not in OF_FILES
             and not verb.startswith("-")
             and "--help" not in rest

@@ -27,8 +27,10 @@ from . import (
     plane,
     receipt,
     recorder,
+    rehearsal,
     report,
     resolve,
+    runbook,
     seal,
     settle,
     status,
@@ -85,6 +87,8 @@ app.add_typer(mc.app, name="mc")
 app.add_typer(graph.app, name="graph")
 check.app.command("surface")(check_surface.surface)
 app.add_typer(check.app, name="check")
+app.command()(runbook.runbook)
+app.command()(rehearsal.copy)
 app.command()(demo.demo)
 
 

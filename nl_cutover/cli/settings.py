@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,26 @@ def _read(path: Path) -> Config:
             f"the configuration {path} holds something unknown: {error}",
             f"known: {', '.join(Config.__struct_fields__)}",
         ) from None
+
+
+def as_toml(
+    *,
+    url: str,
+    custody: str,
+    owner: str | None,
+    plane: str,
+    checkouts: list[tuple[str | None, str]],
+    identities: dict[str, str],
+) -> str:
+    """A settings file; `checkouts` are seats and paths."""
+    lines = [f"url = {_quoted(url)}", f"custody = {_quoted(custody)}"]
+    lines += [f"owner = {_quoted(owner)}"] if owner else []
+    named = [(f"seat = {_quoted(seat)}, " if seat else "") + f"path = {_quoted(path)}" for seat, path in checkouts]
+    lines += ["checkouts = [", *(f"  {{ {entry} }}," for entry in named), "]", "", "[plane]", f"id = {_quoted(plane)}"]
+    if identities:
+        lines += ["", "[identities]", *(f"{_quoted(who)} = {_quoted(slot)}" for who, slot in identities.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -48,6 +48,7 @@ def arguments(verb: tuple[str, ...], road: Operator, scratch) -> tuple[object, .
         ("verify",): (checkout,),
         ("seal",): (plant(scratch / "one", archives=1, seed=904),),
         ("unseal",): (plant(scratch / "two", archives=1, seed=904),),
+        ("copy",): (scratch / "rehearsal", checkout, "--url", "http://127.0.0.1:9/mc/mcp"),
         ("cut",): (checkout, "--", "true"),
         ("receipt", "show"): (3,),
         ("receipt", "verify"): files,

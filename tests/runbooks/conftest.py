@@ -31,9 +31,9 @@ def performed(tmp_path_factory, core) -> Callable[[Path], Performance]:
     def perform(paper: Path) -> Performance:
         with scene(folder / paper.stem, core, settings) as stage:
             ran = list(run(paper, stage.run, stage.changes))
-            return Performance(ran, Place(str(stage.folder), stage.store_ids(), core.port), set(stage.changes))
+            return Performance(ran, Place(str(stage.folder), stage.store_ids(), stage.core.port), set(stage.changes))
 
-    with ThreadPoolExecutor(len(PAPERS)) as pool:
+    with ThreadPoolExecutor(4) as pool:
         futures: dict[Path, Future[Performance]] = {paper: pool.submit(perform, paper) for paper in PAPERS}
     return lambda paper: futures[paper].result()
 

@@ -17,10 +17,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from nl_cutover.testing import EmbeddedMemoryCore, plant_store
+from nl_cutover.testing import EmbeddedMemoryCore, embedded_memory_core, plant_store
+from tests.exactly_once.fault_proxy import FaultProxy
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAPERS = [ROOT / "README.md", *sorted((ROOT / "runbooks").glob("*.md"))]
@@ -42,6 +43,7 @@ class Scene:
         self._writer: sqlite3.Connection | None = None
         self._state = folder / "shell-state"
         self._last = 0
+        self._own = ExitStack()  # Memory Cores of this scene alone
         folder.mkdir(parents=True)
         self.start_over()
 
@@ -64,6 +66,11 @@ class Scene:
             "start over": self.start_over,
             "start over; the token is in its slot": self.token_is_set,
             "start over; everything was migrated": self.migrated,
+            "start over; everything was migrated and landed": self.landed,
+            "start over; two answers of Memory Core were lost": self.answers_lost,
+            "start over; another Memory Core answers now": self.other_core,
+            "start over; a fresh Memory Core": self.fresh_core,
+            "the settings name the right Memory Core again": self.right_core,
             "start over; a migration was interrupted with Ctrl-C": self.interrupted,
             "start over; iris has an archive that no request can carry": self.too_large,
             "iris's recorder saves one more archive": self.one_more_archive,
@@ -74,13 +81,13 @@ class Scene:
     # the shell -------------------------------------------------------------------------------------------------------
 
     def run(self, command: str) -> str:
-        """What `command` prints, both streams, in a shell that keeps variables, options and `$?` between commands.
+        """What `command` prints, both streams, in a shell that keeps its folder, variables, options and `$?`.
 
         Its stdin holds the token, for `read`; nothing else of it may wait for input.
         """
         script = (
             f". '{self._state}'\n(exit {self._last})\n{command}\nlast=$?\n"
-            f"{{ export -p; set +o; }} > '{self._state}'\nexit $last\n"
+            f"{{ export -p; set +o; printf 'cd %q\\n' \"$PWD\"; }} > '{self._state}'\nexit $last\n"
         )
         done = subprocess.run(
             [_bash(), "--noprofile", "--norc", "-c", script],
@@ -142,6 +149,50 @@ class Scene:
         self.quietly("migrate", "--telemetry", "admit")
         self._state.write_text(f"export NEO_MCP_REMOTE_TOKEN={self.core.token}\n")
 
+    def landed(self) -> None:
+        self.migrated()
+        self.quietly("verify")
+        self.quietly("cut", "--", "true")
+        self._script("land-back.sh", "echo 'the recorder writes to the host again'")
+
+    def fresh_core(self) -> None:
+        """A Memory Core that no other paper uses: what it holds is what this paper brought."""
+        place = self.folder.parent / f"{self.folder.name}-core-{time.monotonic_ns()}"
+        self.core = self._own.enter_context(embedded_memory_core(place, tokens=self.core.tokens))
+        self.token_is_set()
+        with self._state.open("a") as state:
+            state.write(f"export URL={self.core.url}\n")
+
+    def answers_lost(self) -> None:
+        """Two saves got no answer: one was stored all the same, one never arrived."""
+        self.fresh_core()
+        faults = {3: "dropped", 5: "swallowed"}
+        saves = []
+
+        def judge(tool: str, subject: str) -> str:
+            if tool != "save_nl_transaction":
+                return "untouched"
+            saves.append(subject)
+            return faults.get(len(saves), "untouched")
+
+        with FaultProxy(self.core.url, judge) as proxy:
+            self.quietly("migrate", "--telemetry", "admit", "--workers", "1", "--url", proxy.url, expect=7)
+        (self.folder / "graph.sqlite").symlink_to(self.core.db)
+
+    def other_core(self) -> None:
+        """Everything was migrated; since then another Memory Core answers at the URL of the settings."""
+        self.migrated()
+        place = self.folder.parent / f"{self.folder.name}-other-{time.monotonic_ns()}"
+        other = self._own.enter_context(
+            embedded_memory_core(place, tokens=self.core.tokens, plane_id="neo-review-copy")
+        )
+        self._replace_in_settings(self.core.url, other.url)
+        self._right, self.core = self.core, other
+
+    def right_core(self) -> None:
+        self._replace_in_settings(self.core.url, self._right.url)
+        self.core = self._right
+
     def token_is_set(self) -> None:
         self.start_over()
         self._state.write_text(f"export NEO_MCP_REMOTE_TOKEN={self.core.token}\n")
@@ -187,6 +238,15 @@ class Scene:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+        for left in self.folder.glob("*/pid"):  # a server that a paper started and did not come to stop
+            try:
+                os.kill(int(left.read_text()), signal.SIGTERM)
+            except (ProcessLookupError, ValueError):
+                pass
+
+    def leave(self) -> None:
+        self.let_go()
+        self._own.close()
 
     # places ----------------------------------------------------------------------------------------------------------
 
@@ -199,6 +259,10 @@ class Scene:
     def store_ids(self) -> tuple[str, ...]:
         facts = [os.stat(self.store(seat)) for seat in ("antigravity", "iris", "grace")]
         return tuple(f"{f.st_dev:x}-{f.st_ino:x}" for f in facts)
+
+    def _replace_in_settings(self, old: str, new: str) -> None:
+        settings = self.folder / "nl-cutover.toml"
+        settings.write_text(settings.read_text().replace(old, new))
 
     def _link(self, seat: str, canonical: Path) -> None:
         target = canonical / ".neo-ai-data" / "sqlite"
@@ -229,7 +293,7 @@ def scene(folder: Path, core: EmbeddedMemoryCore, settings: str) -> Iterator[Sce
     try:
         yield made
     finally:
-        made.let_go()
+        made.leave()
 
 
 def settings_of_the_papers() -> str:

@@ -25,7 +25,7 @@ def update(paper: Path, work: Path) -> bool:
         with scene(work / "scene", core, settings_of_the_papers()) as stage:
             drawn: list[tuple[Ran, list[str]]] = []
             for ran in run(paper, stage.run, stage.changes):
-                place = Place(str(stage.folder), stage.store_ids(), core.port)
+                place = Place(str(stage.folder), stage.store_ids(), stage.core.port)
                 drawn.append((ran, redraw(ran.command, ran.output, place)))
     lines = before = paper.read_text("utf-8").splitlines()
     for ran, shown in reversed(drawn):
