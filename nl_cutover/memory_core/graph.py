@@ -194,7 +194,8 @@ class Graph:
     def prune(self, label: str, older_than: float, limit: int) -> int:
         """Delete at most `limit` nodes whose `timestamp` is a number below `older_than`, oldest first.
 
-        Nodes of a label have ids `<label>:...`; what is not JSON stays and hinders nobody. Returns how many were deleted; all of them or, on sqlite3.Error, none.
+        Nodes of a label have ids `<label>:...`; one that is not JSON stays. Returns how many were deleted; all of them
+        or, on sqlite3.Error, none.
         """
         at = "json_extract(data, '$.properties.timestamp')"
         with self.lock:
