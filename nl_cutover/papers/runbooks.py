@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from shlex import quote
 
 import msgspec
 
@@ -14,7 +15,8 @@ _OWNER = "neo-operator"
 
 
 class Own(msgspec.Struct, frozen=True):
-    """What is known of the place. `settings` is its settings file as text; None leaves what the runbook shows."""
+    """What is known of the place. `checkouts` are quoted for a shell; `settings` is a settings file as text, or None to
+    leave what the runbook shows."""
 
     url: str
     plane: str
@@ -53,7 +55,7 @@ def filled(name: str, own: Own) -> str:
         (re.sub(r":\d+/", ":<port>/", DEFAULT_URL), own.url),
         (PLANE_ID, own.plane),
         ("<path>/custody", own.custody),
-        (" custody/", f" {own.custody}/"),
+        (" custody/", f" {quote(own.custody)}/"),
         (_OWNER, own.owner or _OWNER),
     ):
         text = text.replace(example, real)
