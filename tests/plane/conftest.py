@@ -20,6 +20,8 @@ from docker.errors import DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import Mount
 
+from nl_cutover.contract.leaves import DIGEST_LOOKBACK_MS
+
 from ..conftest import TOKENS
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,7 @@ BASES = ("nl-base:bookworm", "python:3.11-slim")  # the first one that the engin
 LABEL = "nl-cutover.test"
 SQLITE = "/app/.neo-ai-data/sqlite"
 SECRET = "/run/secrets/mcp-auth-token"
+DAY_MS = 24 * 60 * 60 * 1000
 SECOND = 1_000_000_000  # ns, the unit of the engine's healthchecks
 
 # What a container runs. The rest of the package lies in the image too, but nothing there calls it.
@@ -160,7 +163,8 @@ def container(engine: docker.DockerClient, image: str, tmp_path: Path) -> Iterat
             name=name,
             mounts=mounts,
             ports={"3001/tcp": ("127.0.0.1", chosen)},
-            environment=dict(environment or {}),
+            # Planted actions are of 2025: its retention would take them at the next start.
+            environment={DIGEST_LOOKBACK_MS: str(100 * 366 * DAY_MS), **(environment or {})},
             labels={**(labels or {}), **mark},
             healthcheck={"interval": SECOND, **(health or {})},
             **options,
