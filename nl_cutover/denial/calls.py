@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .folding import UNDECIDED, Values, called
 from .loads import Loads
@@ -13,6 +13,9 @@ from .source import Chain, Source, field
 
 _CODE_FLAGS = frozenset({"-e", "--eval", "-p", "--print", "-pe", "-ep"})
 _MODULE_FLAGS = frozenset({"-r", "--require", "--import", "--loader", "--experimental-loader"})
+_PRELOADS = re.compile(r"(?<!\w)(?:-r|--require|--import|--loader|--experimental-loader)\b")
+_NO_STDIN = frozenset({"-v", "--version", "-h", "--help", "--v8-options", "--test", "--run"})
+_NO_PATH = re.compile(r"""[\s;()'"`]""")
 _VALUE_FLAGS = frozenset({"-C", "--conditions", "--input-type", "--env-file", "--title"})
 
 
@@ -27,6 +30,8 @@ class Calls(Loads):
             "binding": self._binding,
             "code": self._code,
             "script": self._script,
+            "worker": self._worker,
+            "settings": self._settings,
             "argv": self._argv,
             "shell": self._shell,
             "gives": self._gives,
@@ -41,7 +46,7 @@ class Calls(Loads):
             return
         self.called.add(call[-1].id)
         self.actions[rule.action](rule.form, call, arguments, value, rule.argument)
-        if rule.action in ("script", "argv", "shell") and len(arguments) > 1:
+        if rule.action in ("script", "worker", "argv", "shell") and len(arguments) > 1:
             self._preloads(rule.form, call, arguments[-1])
 
     def _preloads(self, form: str, call: Chain, options: Chain) -> None:
@@ -55,8 +60,11 @@ class Calls(Loads):
                 if key == "execArgv":
                     self._command(form, call, [Values(("node",), True), *(self.folder.elements(value) or [UNDECIDED])])
                 elif key == "NODE_OPTIONS":
-                    for text in self.folder.fold(value).texts:
-                        self._words(form, call, f"node {text}")
+                    known = self.folder.fold(value)
+                    for text in known.texts:
+                        self._words(form, call, f"env node {text}")
+                    if not known.complete and _PRELOADS.search(self.source.text(value[-1])):
+                        self.load(form, call, "code", UNDECIDED)
                 elif key == "env":
                     todo.append(value)
 
@@ -79,12 +87,19 @@ class Calls(Loads):
 
     def _binding(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
         if arguments and arguments[0][-1].type == "object":
-            pairs = [(*arguments[0], p) for p in arguments[0][-1].named_children if p.type == "pair"]
-            values = [self.folder.fold((*p, *field(p[-1], "value"))) for p in pairs if self.folder.key(p) == "bindings"]
-            texts = values[0] if values else UNDECIDED
+            texts = next(self._options(arguments[0], "bindings"), UNDECIDED)
         else:
             texts = self._argument(arguments, index)
         self.load(form, call, "binding", texts)
+
+    def _options(self, holder: Chain, name: str) -> Iterator[Values]:
+        for pair in holder[-1].named_children:
+            if pair.type == "pair" and self.folder.key((*holder, pair)) == name:
+                yield self.folder.fold((*holder, pair, *field(pair, "value")))
+
+    def _settings(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
+        for texts in self._options(arguments[0], "exec") if arguments else ():
+            self.module(form, call, texts, "script")
 
     def _gives(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
         self.load(form, call, "maker", UNDECIDED)
@@ -95,22 +110,32 @@ class Calls(Loads):
             self.run(form, call, self.folder.fold(arguments[index]))
 
     def _script(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
+        if arguments:
+            self.module(form, call, self._argument(arguments, index), "script")
+
+    def _worker(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
         if not arguments:
             return
         texts = self._argument(arguments, index)
-        options = arguments[-1] if len(arguments) > 1 else None
-        if options is not None and self._evaluates(options):
+        evaluates = self._evaluates(arguments[1]) if len(arguments) > 1 else False
+        if evaluates is None:  # what cannot be a path is taken for code
+            evaluates = any(_NO_PATH.search(text) for text in texts.texts)
+        if evaluates:
             self.run(form, call, texts)
         else:
             self.module(form, call, texts, "script")
 
-    def _evaluates(self, options: Chain) -> bool:
-        for pair in options[-1].named_children:
-            name = self.source.text(pair) if pair.type != "pair" else self.folder.key((*options, pair))
+    def _evaluates(self, options: Chain) -> bool | None:
+        """Whether a worker's options say that its script is code; None where not all of them are known."""
+        known = self.folder.constant(options) if options[-1].type == "identifier" else options
+        if known is None or known[-1].type != "object":
+            return None
+        for pair in known[-1].named_children:
+            name = self.source.text(pair) if pair.type != "pair" else self.folder.key((*known, pair))
             if name == "eval":
                 value = pair.child_by_field_name("value")
                 return value is None or self.source.text(value) not in ("false", "!1", "0")
-        return False
+        return None if any(pair.type == "spread_element" for pair in known[-1].named_children) else False
 
     def _argv(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
         if not arguments:
@@ -124,8 +149,10 @@ class Calls(Loads):
             items = self.folder.elements(arguments[1]) if len(arguments) > 1 else []
             if self._runs_code(command) and items is None:
                 self.load(form, call, "code", UNDECIDED)
+            elif " " in command:  # with `shell: true`
+                self._words(form, call, command)
             else:
-                self._command(form, call, [Values((command,), True), *(items or [])])
+                self._line(form, call, [Values((command,), True), *(items or [])])
 
     def _runs_code(self, command: str) -> bool:
         name = command.rpartition("/")[2].removesuffix(".exe")
@@ -147,14 +174,21 @@ class Calls(Loads):
                 if self._runs_code(word):
                     rest = shlex.split(text)
                     rest = rest[next((i for i, w in enumerate(rest) if w == word), number) :]
-                    self._command(form, call, [Values((w,), True) for w in rest])
+                    self._command(
+                        form, call, [Values((w,), True) for w in rest], number == 0 or words[number - 1] == "|"
+                    )
                     break
 
-    def _command(self, form: str, call: Chain, words: list[Values]) -> None:
-        """One command line whose first word is known: what its flags evaluate, preload, or run."""
+    def _line(self, form: str, call: Chain, words: list[Values]) -> None:
+        """A command, also behind another: `env node x.js`, `timeout 5 node x.js`."""
+        at = next((at for at, word in enumerate(words) if any(map(self._runs_code, word.texts))), None)
+        if at is not None:
+            self._command(form, call, words[at:], at == 0)
+
+    def _command(self, form: str, call: Chain, words: list[Values], first: bool = False) -> None:
+        """One command line whose first word is known: what its flags evaluate, preload, or run. `first`: it is what
+        is started, so that without a script it runs what it reads."""
         command = words[0].texts[0]
-        if not self._runs_code(command):
-            return
         name = command.rpartition("/")[2].removesuffix(".exe")
         rest = iter(words[1:])
         for word in rest:
@@ -170,14 +204,19 @@ class Calls(Loads):
                         self._words(form, call, line)
                     return
             elif flag in _CODE_FLAGS:
+                first = False
                 self.run(form, call, follows or next(rest, UNDECIDED))
             elif flag in _MODULE_FLAGS:
                 self.module(form, call, follows or next(rest, UNDECIDED))
             elif flag in _VALUE_FLAGS:
                 follows or next(rest, UNDECIDED)
+            elif flag in _NO_STDIN:
+                first = False
             elif not text.startswith("-"):
                 self.module(form, call, word, "script")
                 return
+        if first and name not in self.loaders.shells:
+            self.load(form, call, "code", UNDECIDED)
 
     def _words(self, form: str, call: Chain, line: str) -> None:
         try:
@@ -185,7 +224,4 @@ class Calls(Loads):
         except ValueError:
             self.load(form, call, "code", UNDECIDED)
             return
-        for number, word in enumerate(words):
-            if self._runs_code(word):
-                self._command(form, call, [Values((w,), True) for w in words[number:]])
-                return
+        self._line(form, call, [Values((word,), True) for word in words])

@@ -16,6 +16,7 @@ _SAME = frozenset({
 _AWAY = frozenset({
     "pair", "array", "object", "spread_element", "return_statement", "export_statement", "export_specifier",
     "yield_expression", "field_definition", "template_substitution", "arrow_function", "public_field_definition",
+    "class_heritage", "extends_clause",
 })  # fmt: skip
 
 
@@ -61,15 +62,16 @@ class Flow(Calls):
         elif kind in ("required_parameter", "optional_parameter"):
             if parent.child_by_field_name("value") == node:
                 self._bind((*up, *field(parent, "pattern")), value)
+                if parent.children[0] != parent.child_by_field_name("pattern"):
+                    self._escape(chain, value)  # `private load = require` is a property, too
         elif kind in _AWAY and (kind != "arrow_function" or parent.child_by_field_name("body") == node):
             self._escape(chain, value)
 
     def _member(self, value: str, name: str) -> str | None:
-        return (
-            value
-            if name == "default" and value in self.loaders.imports.values()
-            else self.loaders.members.get(f"{value}.{name}")
-        )
+        if name == "default" and value in self.loaders.imports.values():
+            return value
+        inner = self.loaders.members.get(f"{value}.{name}", self.loaders.members.get(f"{value}.*"))
+        return "Function" if inner is None and name == "constructor" and value in self.loaders.calls else inner
 
     def _step_into(self, member: Chain, value: str) -> None:
         node = member[-1]
@@ -79,7 +81,7 @@ class Flow(Calls):
         else:
             index = self.folder.fold((*member, *field(node, "index")))
             names, complete = list(index.texts), index.complete
-        for name in names:
+        for name in names or ("*",):
             if (inner := self._member(value, name)) is not None:
                 self.push(member, inner)
             elif name in ("call", "apply", "bind") and value in self.loaders.calls:
@@ -90,6 +92,7 @@ class Flow(Calls):
             not complete
             and any(m.startswith(f"{value}.") for m in self.loaders.members)
             and value not in ("require", "created")
+            and f"{value}.*" not in self.loaders.members
         ):
             self.load("computed member", member, "code", UNDECIDED)
 
@@ -130,7 +133,7 @@ class Flow(Calls):
         if function is None:
             return
         text = self.source.text(function[-1])
-        if text in ("promisify", "util.promisify"):
+        if text in ("promisify", "util.promisify", "Object.getPrototypeOf"):
             self.push(call, value)
         elif text in ("Reflect.apply", "Reflect.construct") and arguments.named_children[0] == chain[-1]:
             last = arguments.named_children[-1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from .source import Chain, Source, field, unescape
+from .source import Binding, Chain, Source, assigned, changed, field, unescape
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -38,6 +38,7 @@ class Folder:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._named: dict[int, Values] = {}  # by the declared identifier
 
     def fold(self, chain: Chain, depth: int = 0) -> Values:
         """The texts of the expression at the end of `chain`."""
@@ -127,7 +128,7 @@ class Folder:
             return None
         declarator = binding.chain[: binding.holder + 1]
         value = field(declarator[-1], "value")
-        if not value or any(_assigned(use) for use in self.source.references(binding)):
+        if not value or any(assigned(use) or changed(use) for use in self.source.references(binding)):
             return None
         return (*declarator, *value)
 
@@ -159,13 +160,21 @@ class Folder:
             return _union(items) if items else UNDECIDED
         if binding.kind not in ("const", "let", "var") or binding.holder != len(binding.chain) - 2:
             return UNDECIDED
+        key = binding.chain[-1].id
+        if key not in self._named:
+            self._named[key] = UNDECIDED  # also for a name that is made of itself
+            self._named[key] = self._declared(binding, depth)
+        return self._named[key]
+
+    def _declared(self, binding: Binding, depth: int) -> Values:
+        """All that is ever assigned to a name."""
         values = []
-        if value := field(holder, "value"):
+        if value := field(binding.chain[binding.holder], "value"):
             values.append(self.fold((*binding.chain[: binding.holder + 1], *value), depth))
         for use in self.source.references(binding):
-            if not _assigned(use):
+            if not assigned(use):
                 continue
-            if use[-2].type != "assignment_expression":
+            if use[-2].type != "assignment_expression" or len(values) >= _MANY:
                 return UNDECIDED
             values.append(self.fold((*use[:-1], *field(use[-2], "right")), depth))
         return _union(values) if values else UNDECIDED
@@ -328,15 +337,6 @@ def _reader(chain: Chain) -> Callable[[str], Chain]:
 def _operator(node: Node) -> str:
     operator = node.child_by_field_name("operator")
     return "" if operator is None else operator.type
-
-
-def _assigned(use: Chain) -> bool:
-    holder = use[-2]
-    if holder.type in ("assignment_expression", "augmented_assignment_expression", "for_in_statement"):
-        return holder.child_by_field_name("left") == use[-1]
-    return holder.type in ("update_expression", "array_pattern", "pair_pattern", "object_pattern", "rest_pattern") or (
-        use[-1].type == "shorthand_property_identifier_pattern"
-    )
 
 
 def _product(parts: Iterable[Values]) -> Values:

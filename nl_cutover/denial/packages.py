@@ -169,6 +169,8 @@ def _tsconfig(folder: str, data: dict[str, Any]) -> Manifest:
         for key, targets in (options.get("paths") or {}).items()
         if isinstance(targets, list)
     }
+    if "baseUrl" in options:
+        paths.setdefault("*", [TREE + posixpath.normpath(posixpath.join(folder, base, "*"))])
     return Manifest(folder, paths=paths)
 
 

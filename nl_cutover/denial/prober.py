@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _PLAIN = re.compile(rb"""import(?!\s+(?:type|defer|source)\b)[\s{][\w$*{},\s]*?[\s}]from\s*(['"])([^'"\\\n:#]+)\1""")
+_DECLARED = ("function_declaration", "generator_function_declaration")
 _NESTED = 4  # code within code within code
 
 
@@ -192,7 +193,7 @@ class _Prober(Flow):
 
     def _constructor(self, chain: Chain) -> None:
         """`(function () {}).constructor` and its like is Function under another name."""
-        member = chain[:-1]
+        member = chain[:-1] if chain[-1].type != "string_fragment" else chain[:-2]
         object_ = member[-1].child_by_field_name("object")
         while object_ is not None and object_.type == "parenthesized_expression" and object_.named_children:
             object_ = object_.named_children[0]
@@ -227,10 +228,28 @@ class _Prober(Flow):
             string = statement.child_by_field_name("source") if statement is not None else None
             return string is not None and self.source.text(string)[1:2] in (".", "#", "/")
         value = binding.chain[binding.holder].child_by_field_name("value")
-        return binding.kind == "param" or (
+        return (binding.kind == "param" and not self._closed(binding.chain[: binding.holder + 1])) or (
             binding.kind in ("const", "let", "var")
             and value is not None
             and value.type in ("call_expression", "member_expression")
+        )
+
+    def _closed(self, function: Chain) -> bool:
+        """Whether a function is only called in this file, by its name or where it stands: a loader that is passed to
+        it is seen where it is passed."""
+        at = len(function) - 2
+        while function[at].type == "parenthesized_expression":
+            at -= 1
+        named = function[-1] if function[-1].type in _DECLARED else function[at]
+        if named.type not in (*_DECLARED, "variable_declarator"):
+            return named.type == "call_expression" and named.child_by_field_name("function") == function[at + 1]
+        name = named.child_by_field_name("name")
+        if name is None or any(node.type == "export_statement" for node in function):
+            return False
+        binding = self.source.resolve(self.source.text(name), name.start_byte)
+        uses = [] if binding is None else list(self.source.references(binding))
+        return bool(uses) and all(
+            use[-2].type == "call_expression" and use[-2].child_by_field_name("function") == use[-1] for use in uses
         )
 
 

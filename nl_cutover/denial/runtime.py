@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -84,6 +85,7 @@ def run_denied(
     with tempfile.TemporaryDirectory(prefix="nl-cutover-denial-") as name:
         folder = Path(name)
         guarded = _guarded(environ, folder, nonce)
+        guarded["PATH"] = f"{_shims(guarded, folder / 'bin')}{os.pathsep}{guarded.get('PATH', os.defpath)}"
         code, seen = _run(argv, guarded, out, frozenset(interpreters))
         armed, refused, forged = _evidence(folder, nonce)
         proved = {entry.pid for entry in armed if entry.thread == 0}
@@ -130,6 +132,20 @@ def _guarded(environ: Mapping[str, str], folder: Path, nonce: str) -> dict[str, 
     preload = f"--require {json.dumps(str(resource('checks', 'deny.cjs')))}"
     options = f"{environ.get('NODE_OPTIONS', '')} {preload}".strip()
     return {**environ, "NODE_OPTIONS": options, "NL_CUTOVER_DENY_DIR": str(folder), "NL_CUTOVER_DENY_NONCE": nonce}
+
+
+def _shims(guarded: Mapping[str, str], bin_: Path) -> Path:
+    """Each Node of the PATH behind a script that puts the guard back: `NODE_OPTIONS= node x.js` in a shell line."""
+    bin_.mkdir()
+    kept = [f"export {name}={shlex.quote(guarded[name])}" for name in ("NL_CUTOVER_DENY_DIR", "NL_CUTOVER_DENY_NONCE")]
+    preload = shlex.quote(f"--require {json.dumps(str(resource('checks', 'deny.cjs')))}")
+    again = f'case "$NODE_OPTIONS" in *{preload}*) ;; *) export NODE_OPTIONS="$NODE_OPTIONS "{preload} ;; esac'
+    for name in ("node", "nodejs"):
+        if (program := shutil.which(name, path=guarded.get("PATH", os.defpath))) is not None:
+            shim = bin_ / name
+            shim.write_text("\n".join(["#!/bin/sh", *kept, again, f'exec {shlex.quote(program)} "$@"\n']))
+            shim.chmod(0o755)
+    return bin_
 
 
 def _run(

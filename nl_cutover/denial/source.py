@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +24,9 @@ _PATTERNS = frozenset({
     "object_assignment_pattern", "required_parameter", "optional_parameter",
 })  # fmt: skip
 NAMES = frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"})
-_NO_WORD_BEFORE = frozenset(bytes([b]) for b in b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$")
+_IN_WORD = frozenset(bytes([b]) for b in b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$")
+_CHANGES = frozenset({b"push", b"unshift", b"splice", b"fill", b"reverse", b"sort", b"pop", b"shift"})
+_DOT = re.compile(rb"\s*\.")
 _ATTRIBUTES = re.compile(rb"""((?:"[^"\n]*"|'[^'\n]*')\s*)((?:with|assert)\s*\{[^{}]*\})""")
 _ALIASES = re.compile(rb"""((?:\bas\s*|[{,]\s*)(?:"[^"\n]*"|'[^'\n]*'))(?=\s*(?:[,}]|as\b))""")
 _ESCAPED = re.compile(rb"[\w$]*(?:\\u(?:[0-9A-Fa-f]{4}|\{[0-9A-Fa-f]+\})[\w$]*)+")
@@ -37,6 +40,14 @@ class Binding(NamedTuple):
     kind: str  # const let var param function class import catch
     chain: Chain  # to the declared identifier
     holder: int  # index in `chain` of the declarator, the function or the import
+
+
+class Scopes(NamedTuple):
+    """The declarations of one name in the order of their scopes; `outer` is the place of the one around each, or -1."""
+
+    starts: list[int]
+    bindings: list[Binding]
+    outer: list[int]
 
 
 @cache
@@ -80,7 +91,8 @@ class Source:
                 tree = again
         self._tree = tree
         self.root = tree.root_node
-        self._bindings: dict[str, list[Binding]] = {}
+        self._bindings: dict[str, Scopes] = {}
+        self._counted = (0, 1)
 
     @property
     def error_line(self) -> int | None:
@@ -96,7 +108,14 @@ class Source:
         return self.line(cursor.node.start_byte if cursor.node else 0)
 
     def line(self, byte: int) -> int:
-        return self.code.count(b"\n", 0, byte) + 1
+        # From the place that was asked for last: a long file is not counted from its beginning for each finding.
+        last, line = self._counted
+        if last <= byte:
+            line += self.code.count(b"\n", last, byte)
+        else:
+            line -= self.code.count(b"\n", byte, last)
+        self._counted = (byte, line)
+        return line
 
     def text(self, node: Node) -> str:
         return self.code[node.start_byte : node.end_byte].decode("utf-8", "replace")
@@ -118,15 +137,20 @@ class Source:
             found.append(node)
         return tuple(found)
 
-    def occurrences(self, name: str, start: int = 0, end: int | None = None, after: bytes = b"") -> Iterator[Chain]:
-        """Where a name stands as a name: not in comments, strings or after a dot. `after`: what may not follow it."""
-        word = re.escape(name.encode())
-        for match in re.compile(word + rb"(?![\w$]" + after + rb")").finditer(self.code, start, end or len(self.code)):
-            if self.code[match.start() - 1 : match.start()] in _NO_WORD_BEFORE:
+    def occurrences(self, name: str, start: int = 0, end: int | None = None, dotted: bool = True) -> Iterator[Chain]:
+        """Where a name stands as a name: not in comments, strings or after a dot. `dotted`: also before one."""
+        code, word = self.code, name.encode()
+        end = len(code) if end is None else end
+        stop = start
+        while word and (at := code.find(word, stop, end)) >= 0:
+            stop = at + len(word)
+            if code[at - 1 : at] in _IN_WORD or code[stop : stop + 1] in _IN_WORD:
                 continue
-            node = self.at(*match.span())
-            if node is not None and node.type in NAMES and node.end_byte - node.start_byte == len(match[0]):
-                yield self.chain(*match.span())
+            if not dotted and _DOT.match(code, stop):
+                continue
+            node = self.at(at, stop)
+            if node is not None and node.type in NAMES and node.end_byte - node.start_byte == len(word):
+                yield self.chain(at, stop)
 
     def escaped_names(self) -> Iterator[tuple[str, Chain]]:
         """Identifiers that are spelled with unicode escapes, and what they spell."""
@@ -137,25 +161,39 @@ class Source:
             if chain[-1].type in NAMES and chain[-1].start_byte == match.start():
                 yield unescape(match[0].decode("utf-8", "replace")), chain
 
-    def bindings(self, name: str) -> list[Binding]:
-        """All declarations of a name in this file."""
-        known = self._bindings.get(name)
-        if known is None:
-            # What has a member read is no declaration: that spares a look at most places.
-            found = (_binding(chain) for chain in self.occurrences(name, after=rb"|\s*\."))
-            known = self._bindings[name] = [binding for binding in found if binding is not None]
-        return known
+    def _scopes(self, name: str) -> Scopes:
+        """The declarations of a name in this file, the first of each scope."""
+        first: dict[tuple[int, int], Binding] = {}
+        # What has a member read is no declaration: that spares a look at most places.
+        for chain in self.occurrences(name, dotted=False):
+            if (binding := _binding(chain)) is not None:
+                first.setdefault((binding.start, -binding.end), binding)
+        made = Scopes([], [], [])
+        around: list[int] = []
+        for number, (_, binding) in enumerate(sorted(first.items(), key=lambda item: item[0])):
+            while around and made.bindings[around[-1]].end <= binding.start:
+                around.pop()
+            made.starts.append(binding.start)
+            made.bindings.append(binding)
+            made.outer.append(around[-1] if around else -1)
+            around.append(number)
+        return made
 
     def resolve(self, name: str, byte: int) -> Binding | None:
         """The innermost declaration of the name that reaches this byte; None for a name of the environment."""
-        reaching = [b for b in self.bindings(name) if b.start <= byte < b.end]
-        return min(reaching, key=lambda b: b.end - b.start, default=None)
+        scopes = self._bindings.get(name)
+        if scopes is None:
+            scopes = self._bindings[name] = self._scopes(name)
+        at = bisect_right(scopes.starts, byte) - 1
+        while at >= 0 and scopes.bindings[at].end <= byte:
+            at = scopes.outer[at]
+        return scopes.bindings[at] if at >= 0 else None
 
     def references(self, binding: Binding) -> Iterator[Chain]:
         """Where the declared name is used or assigned, without its declarations."""
         name = self.text(binding.chain[-1])
         for chain in self.occurrences(name, binding.start, binding.end):
-            if self.resolve(name, chain[-1].start_byte) == binding and _binding(chain) is None:
+            if self.resolve(name, chain[-1].start_byte) is binding and _binding(chain) is None:
                 yield chain
 
 
@@ -212,6 +250,25 @@ def _declares(pattern: Node, inner: Node) -> bool:
         case "required_parameter" | "optional_parameter":
             return pattern.child_by_field_name("pattern") == inner
     return True
+
+
+def assigned(use: Chain) -> bool:
+    holder = use[-2]
+    if holder.type in ("assignment_expression", "augmented_assignment_expression", "for_in_statement"):
+        return holder.child_by_field_name("left") == use[-1]
+    return holder.type in ("update_expression", "array_pattern", "pair_pattern", "object_pattern", "rest_pattern") or (
+        use[-1].type == "shorthand_property_identifier_pattern"
+    )
+
+
+def changed(use: Chain) -> bool:
+    """Whether the array or object under this name is changed: `args.push(x)`, `options.eval = true`."""
+    member, holder = use[-2], use[-3]
+    if member.type not in ("member_expression", "subscript_expression"):
+        return member.type == "arguments" and holder.children[0].text == b"Object.assign"
+    name = member.child_by_field_name("property")
+    called_ = holder.type == "call_expression" and name is not None and name.text in _CHANGES
+    return called_ or (holder.type == "assignment_expression" and holder.child_by_field_name("left") == member)
 
 
 def _scoped(chain: Chain, holder: int, kind: str, outwards: int, scopes: frozenset[str]) -> Binding:

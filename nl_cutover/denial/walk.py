@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -80,7 +81,14 @@ def _entry(
     links: list[tuple[str, str]],
 ) -> None:
     name, path = entry.name, f"{relative}{entry.name}"
-    if entry.is_dir():
+    try:
+        folder, file = entry.is_dir(), entry.is_file()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            found.skipped.append(Skipped(path, f"cannot be read: {error.strerror}", explained=False))
+            return
+        folder = file = False  # a link that leads to itself, and so to nothing
+    if folder:
         if name in _POLICY:
             found.skipped.append(Skipped(f"{path}/", _POLICY[name]))
         elif entry.is_symlink():
@@ -97,14 +105,14 @@ def _entry(
     if grammar is None and extension:
         return
     try:
-        if not entry.is_file():
+        if not file:
             if grammar is not None:
                 reason = "a link to nothing" if entry.is_symlink() else "not a regular file"
                 found.skipped.append(Skipped(path, reason, explained=False))
             return
         if grammar is None:
-            with open(entry.path, "rb") as file:
-                if not _INTERPRETER.match(file.read(200).partition(b"\n")[0]):
+            with open(entry.path, "rb") as opened:
+                if not _INTERPRETER.match(opened.read(200).partition(b"\n")[0]):
                     return
             grammar = "javascript"
         if entry.stat().st_size > _LARGEST:

@@ -177,6 +177,14 @@ def test_a_checker_without_its_preload_says_so(tmp_path):
     assert "the control loads a driver" in report.control
 
 
+@pytest.mark.parametrize("options", ["NODE_OPTIONS=", "NODE_OPTIONS=--no-warnings NL_CUTOVER_DENY_DIR="])
+def test_a_shell_line_that_takes_the_guard_away_gets_it_back(run, options):
+    line = f"{options} node -e 'require(`{D}`)' || true"
+    code, report = run(f"require('child_process').execSync({json.dumps(line)}, {{stdio: 'ignore'}})")
+    assert (code, report["verdict"]) == (3, "findings")
+    assert [entry["what"] for entry in report["refused"]] == [D]
+
+
 def test_a_guard_that_refuses_nothing_does_not_begin(tmp_path):
     folder = tmp_path / "checks"
     shutil.copytree(resource("checks"), folder, ignore=shutil.ignore_patterns("fixtures"))

@@ -18,6 +18,7 @@ from nl_cutover.denial.source import Source
 from .conftest import RULES, brief, check, only
 
 D = "better-sqlite3"
+SEARCHES = Searches(RULES.loaders, Texts([D]))
 NAMES = Searches(RULES.loaders, Texts([D], r"""(["'`])(?:%s)(?:/[^"'`\n]*)?\1"""))
 
 
@@ -384,6 +385,37 @@ def test_an_allowance_holds_on_to_the_line(look):
     assert moved.report.verdict == "findings"
     assert "fits nothing" in moved.notes[0]
     assert look({"a.mjs": "\nawait import(other);\n"}, allow=allow("2", text)).report.verdict == "findings"
+
+
+def test_a_link_that_leads_to_itself_is_passed_over_and_a_script_of_that_kind_is_not_clear(look, tree):
+    root = tree({"a.mjs": "export {};"})
+    (root / "ring").symlink_to("ring")
+    assert look({}).report.exit_code == 0
+    (root / "b.js").symlink_to("b.js")
+    report = look({}).report
+    assert (report.exit_code, [s.path for s in report.population.skipped]) == (4, ["b.js"])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "let n = 'a'; " + "n = n + n; " * 40 + "require(n)",
+        "".join(f"const a{i} = a{i + 1} + a{i + 1}; " for i in range(50)) + "const a50 = process.argv[2]; require(a0)",
+        "let n = 'a'; " + "n = 'b'; require(n); " * 1500,
+        ";".join(f"(function (b) {{ require(b) }})(x{i})" for i in range(3000)),
+    ],
+    ids=["ring", "doubling", "assignments", "scopes"],
+)
+def test_the_work_grows_with_the_file_and_no_faster(code):
+    began = time.process_time()
+    found = probe(Source("a.cjs", code.encode(), "javascript"), SEARCHES)
+    assert {load.complete for load in found.loads} == {False}
+    assert time.process_time() - began < 5
+
+
+def test_a_package_is_not_taken_for_a_parameter_that_is_called_like_a_loader(look):
+    assert look({"a.cjs": f"const run = require => require('{D}'); run(n => n.length)"}).report.exit_code == 0
+    assert look({"a.cjs": f"module.exports = require => require('{D}')"}).report.exit_code == 3
 
 
 def test_an_allowance_never_covers_what_is_known(look):
