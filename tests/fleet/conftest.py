@@ -25,7 +25,6 @@ from tests.plane.conftest import LABEL, base, container, engine, free_port, imag
 
 ANSIBLE = "ansible-core==2.19.*"  # the last that runs on Python 3.11
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nl-cutover-tests"
-SSHD = "/usr/sbin/sshd"
 DOCKERFILE = """
 FROM {image}
 USER root

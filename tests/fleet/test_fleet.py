@@ -160,6 +160,8 @@ def test_all_hosts_land_or_none_does(fleet):
     assert code == 2
     assert "Nothing landed on any host." in out
     assert "cyn: no receipt of it is here" in in_one_line(out)
+    assert "cyn: ITS SEAL MAY STILL STAND" in out, "it went before it could say"
+    assert "ada: ITS SEAL" not in out
     assert fleet.state() == none_landed, "no landing, and the seals of the others are gone"
 
     late_row(ben)
