@@ -80,8 +80,8 @@ def code_lines(file: Path) -> int:
 
 
 def test_the_package_does_not_grow_unnoticed():
-    """The aim is 7,000 lines of code and it is not met: this limit may only be lowered."""
-    assert sum(map(code_lines, FILES)) < 20_000
+    """The aim was 7,000 lines of code for the whole house and it is not met: this limit may only be lowered."""
+    assert sum(map(code_lines, FILES)) < 18_700
 
 
 def test_library_modules_hold_no_mutable_state():
