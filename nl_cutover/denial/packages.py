@@ -14,6 +14,7 @@ import msgspec
 from .folding import TREE
 
 _EXTENSIONS = (".mjs", ".js", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".json", ".node")
+_MEANINGS = 64  # of one specifier; a pattern that matches what it makes would go on for ever
 _SWAPS = {".js": (".ts", ".tsx", ".jsx"), ".mjs": (".mts",), ".cjs": (".cts",), ".jsx": (".tsx",)}
 _DEPENDENCIES = (
     "dependencies",
@@ -59,7 +60,7 @@ class Packages:
     def resolve(self, specifier: str, importer: str) -> Iterator[str]:
         """What a specifier may mean: names of packages as they are written, and files as `file://tree/…`."""
         todo, seen = [specifier], set()
-        while todo:
+        while todo and len(seen) < _MEANINGS:
             text = todo.pop()
             if text in seen:
                 continue

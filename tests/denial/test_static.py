@@ -349,6 +349,11 @@ def test_a_ring_of_aliases_ends(look):
     assert look({"package.json": manifest, "a.mjs": "import 'a'; import '#x'"}).report.verdict == "clear"
 
 
+def test_an_alias_that_grows_each_time_ends(look):
+    manifest = '{"imports": {"#x/*": "#x/y/*"}}'
+    assert look({"package.json": manifest, "a.mjs": "import '#x/z'"}).report.verdict == "clear"
+
+
 def test_paths_of_tsconfig(look):
     config = '{"compilerOptions": {"paths": {"@db": ["./node_modules/better-sqlite3"], "~/*": ["./src/*"]}}} // ,'
     files = {"tsconfig.json": config, "a.ts": "import '@db'", "b.ts": "import '~/db'", "src/db.ts": f"import '{D}'"}
