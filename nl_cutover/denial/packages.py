@@ -59,7 +59,7 @@ class Packages:
 
     def resolve(self, specifier: str, importer: str) -> Iterator[str]:
         """What a specifier may mean: names of packages as they are written, and files as `file://tree/…`."""
-        todo, seen = [specifier], set()
+        todo, seen = [specifier], set[str]()
         while todo and len(seen) < _MEANINGS:
             text = todo.pop()
             if text in seen:
