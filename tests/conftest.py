@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ OF_FILES = (["receipt", "verify"], ["receipt", "sign"], ["receipt", "merge"])  #
 
 FIRST = "902ddd4d"  # the shape that declares no sequenceId: what telemetry is sent there loses its token
 STRIPPED = "admit_nl_actions.actions[].sequenceId"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # what a shell starts in the background, and all its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.load_profile("default")
