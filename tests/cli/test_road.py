@@ -290,7 +290,7 @@ def test_each_writers_rows_are_saved_verified_and_marked_under_its_own_identity(
         config.write_text("[identities]\n" + lines + '"neo-gemini-lin" = "ADA"\n"neo-gpt-grace" = "VEGA"\n')
         done = operator("migrate", path, "--telemetry", "admit")
         assert done.code == 0, done.out
-        assert done.json["custodians"] == ["ada", "vega"]
+        assert done.json["custodians"] == (["ada", "vega"] if operator.shape == "final" else [])
         owners = Counter(
             (n["properties"]["originWriter"]["agentId"], n["properties"]["custodian"])
             for n in graph_rows(core, "nl-transaction-archive")
