@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL
-from ..verdicts import ExitCode
 from .common import CleartextOption, Format, FormatOption, finish
 
 if TYPE_CHECKING:
@@ -87,7 +86,8 @@ def _declared(profile: str, document: Path | None) -> tuple[list[Any], list[Any]
 
 
 def _document(report: Report) -> Document:
-    from ..output.documents import Document, Table
+    from ..output.documents import Table
+    from ..output.views import document
 
     bad = [finding for finding in report.findings if finding.detail]
     yes = {True: "yes", False: "no"}
@@ -95,18 +95,11 @@ def _document(report: Report) -> Document:
     tables = [Table("", ["operation", "profile", "listed", "callable"], parity)]
     if bad:
         tables.insert(0, Table("", ["case", "verdict", "detail"], [[f.case, str(f.verdict), f.detail] for f in bad]))
-    return Document(
-        title="Surface",
-        verdict=report.verdict,
-        exit_code=report.exit_code,
-        meaning=ExitCode(report.exit_code).meaning,
-        facts=[
-            ("url", report.url),
-            ("profile", report.profile),
-            ("cases", str(len(report.findings))),
-            ("hold", str(len(report.findings) - len(bad))),
-        ],
-        tables=tables,
-        notes=[],
-        next_steps=[] if not bad else [f"launch the server with --tool-projection-mode {report.profile}"],
-    )
+    facts = [
+        ("url", report.url),
+        ("profile", report.profile),
+        ("cases", str(len(report.findings))),
+        ("hold", str(len(report.findings) - len(bad))),
+    ]
+    steps = [f"launch the server with --tool-projection-mode {report.profile}"] if bad else []
+    return document("check surface", report, facts, tables, next_steps=steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ..memory_core.ingestion import Outcome, Source
     from ..memory_core.integrity import Integrity
-    from ..output.documents import Document, Table
 
 _NAMED = 20  # errors that a printed report names; JSON has all
 
@@ -78,11 +77,12 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 def migrate(db: DbOption, format: FormatOption = Format.TABLE) -> None:
     """Bring the graph's schema up to date: labels Memory and Session with their indices. Forward only."""
     from ..memory_core.graph import migrate_graph
+    from ..output.views import document
 
     applied = migrate_graph(db)
     report = Migrated(db=str(db), verdict="current", exit_code=int(ExitCode.PROVED), applied=applied)
     facts = [("db", str(db)), ("applied", ", ".join(applied) or "nothing: the schema was current")]
-    finish(report, _document("Graph", report, facts), format)
+    finish(report, document("graph migrate", report, facts), format)
 
 
 @app.command()
@@ -121,6 +121,7 @@ def check(db: DbOption, format: FormatOption = Format.TABLE) -> None:
     from ..memory_core import integrity
     from ..memory_core.graph import open_migrated
     from ..output.documents import Table
+    from ..output.views import document
 
     with open_migrated(db, read_only=True) as connection:
         found = integrity.check(connection)
@@ -131,9 +132,8 @@ def check(db: DbOption, format: FormatOption = Format.TABLE) -> None:
     counts += [(f"edges {kind}", str(count)) for kind, count in found.edges.items()]
     facts = [("db", str(db)), *counts, ("orphans", str(found.orphans)), ("digest", found.digest)]
     tables = [Table("", ["fault", "count", "first"], faults)] if faults else []
-    finish(
-        report, _document("Graph", report, facts, tables, ["nl-cutover graph ingest, which repairs lost edges"]), format
-    )
+    steps = ["nl-cutover graph ingest, which repairs lost edges"] if found.faults else []
+    finish(report, document("graph check", report, facts, tables, next_steps=steps), format)
 
 
 def _source(jsonl: Path | None, chroma: str | None, sessions: str, memories: str) -> Source:
@@ -158,6 +158,7 @@ def _run(
 ) -> None:
     from ..memory_core.graph import open_migrated
     from ..output.documents import Table
+    from ..output.views import document
 
     with open_migrated(db) as connection:
         outcomes = list(write(connection, source))
@@ -182,37 +183,11 @@ def _run(
         notes.append(
             f"{waiting} memories wait for their sessions' summaries; graph backfill writes them with minimal ones"
         )
-    finish(
-        report,
-        _document(
-            "Graph", report, [("db", str(db)), *facts], tables, ["mend these rows; the same command resumes"], notes
-        ),
-        format,
-    )
+    steps = ["mend these rows; the same command resumes"] if errors else []
+    title = "graph backfill" if minimal else "graph ingest"
+    finish(report, document(title, report, [("db", str(db)), *facts], tables, notes, steps), format)
 
 
 def _split(error: str) -> list[str]:
     where, _, why = error.removeprefix("[").partition("] ")
     return [where, why]
-
-
-def _document(
-    title: str,
-    report: Any,
-    facts: list[tuple[str, str]],
-    tables: list[Table] | None = None,
-    mend: list[str] | None = None,
-    notes: list[str] | None = None,
-) -> Document:
-    from ..output.documents import Document
-
-    return Document(
-        title=title,
-        verdict=report.verdict,
-        exit_code=report.exit_code,
-        meaning=ExitCode(report.exit_code).meaning,
-        facts=facts,
-        tables=tables or [],
-        notes=notes or [],
-        next_steps=(mend or []) if report.exit_code else [],
-    )

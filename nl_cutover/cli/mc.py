@@ -15,7 +15,6 @@ from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID, RETENTION_
 from ..errors import CredentialsError, UsageError
 from ..memory_core.shapes import ShapeName
 from ..memory_core.surface import SurfaceName, load_document
-from ..verdicts import ExitCode
 from .common import EngineOption, Format, FormatOption, complain, finish, say
 
 if TYPE_CHECKING:
@@ -203,44 +202,30 @@ def conformance(
 
 
 def _document(report: Report, *, everything: bool) -> Document:
-    from ..output.documents import Document, Table
+    from ..output.documents import Table
+    from ..output.views import document
 
     shown = [finding for finding in report.findings if everything or finding.detail]
     rows = [[finding.case, str(finding.verdict), finding.detail] for finding in shown]
-    return Document(
-        title="Conformance",
-        verdict=report.verdict,
-        exit_code=report.exit_code,
-        meaning=ExitCode(report.exit_code).meaning,
-        facts=[
-            ("url", report.url),
-            ("shape", report.shape),
-            ("cases", str(len(report.findings))),
-            ("agree", str(report.agreed)),
-        ],
-        tables=[Table("", ["case", "verdict", "detail"], rows)],
-        notes=[],
-        next_steps=[],
-    )
+    facts = [
+        ("url", report.url),
+        ("shape", report.shape),
+        ("cases", str(len(report.findings))),
+        ("agree", str(report.agreed)),
+    ]
+    return document("mc conformance", report, facts, [Table("", ["case", "verdict", "detail"], rows)])
 
 
 def _image_document(built: Image) -> Document:
-    from ..output.documents import Document
+    from ..output.views import document
 
-    return Document(
-        title="nl-cutover mc image",
-        verdict=built.verdict,
-        exit_code=built.exit_code,
-        meaning=ExitCode(built.exit_code).meaning,
-        facts=[
-            ("tag", built.tag),
-            ("id", built.id),
-            ("base", built.base),
-            ("version", built.version),
-            ("revision", built.revision),
-            ("plane", built.plane_id),
-        ],
-        tables=[],
-        notes=[],
-        next_steps=[f"start it with a copy of {built.compose}; what to do stands at its head"],
-    )
+    facts = [
+        ("tag", built.tag),
+        ("id", built.id),
+        ("base", built.base),
+        ("version", built.version),
+        ("revision", built.revision),
+        ("plane", built.plane_id),
+    ]
+    steps = [f"start it with a copy of {built.compose}; what to do stands at its head"]
+    return document("mc image", built, facts, next_steps=steps)

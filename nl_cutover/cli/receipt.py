@@ -37,7 +37,8 @@ def show(
     """Show one receipt, after checking the chain up to the last one."""
     from ..custody.receipts import chain, read
     from ..errors import UsageError
-    from ..output.documents import Document, Table
+    from ..output.documents import Table
+    from ..output.views import ending
     from .settings import load
 
     settings = load(config=config, custody=custody)
@@ -61,17 +62,8 @@ def show(
         ("says", f"{outcome['verdict']} (exit {outcome['exit_code']})" if outcome else "the landing begins"),
     ]
     rows = [[entry["old"], entry["new"], entry["digest"][:16]] for entry in body.get("id_map", [])]
-    document = Document(
-        title="nl-cutover receipt",
-        verdict="intact",
-        exit_code=int(ExitCode.PROVED),
-        meaning=ExitCode.PROVED.meaning,
-        facts=facts,
-        tables=[Table("id map", ["old id", "new id", "row digest"], rows)] if rows else [],
-        notes=[],
-        next_steps=[],
-    )
-    finish(body, document, format)
+    tables = [Table("id map", ["old id", "new id", "row digest"], rows)]
+    finish(body, ending("receipt", "intact", ExitCode.PROVED, facts, tables), format)
 
 
 @app.command("verify")

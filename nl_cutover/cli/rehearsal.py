@@ -37,7 +37,8 @@ def copy(
     """Copy every store, consistently and read-only, and write settings beside the copies: a cut is rehearsed there."""
     from ..errors import UsageError
     from ..migration.preparing import require_measured
-    from ..output.documents import Document, Table
+    from ..output.documents import Table
+    from ..output.views import ending
     from ..stores.copying import copy_checkouts
     from .measuring import measured
     from .settings import CONFIG_NAME, as_toml, load
@@ -62,21 +63,15 @@ def copy(
     )
     (folder / CONFIG_NAME).write_text(written, "utf-8")
     rows = [[c.seat, path.name, c.store or "-"] for c, (_, path) in zip(report.checkouts, made, strict=True)]
-    document = Document(
-        title="nl-cutover copy",
-        verdict="copied",
-        exit_code=int(ExitCode.PROVED),
-        meaning=ExitCode.PROVED.meaning,
-        facts=[
-            ("folder", str(folder.absolute())),
-            ("stores", str(len(report.stores))),
-            ("url", url),
-            ("plane", REHEARSAL_PLANE),
-        ],
-        tables=[Table("", ["seat", "checkout", "copy of"], rows)],
-        notes=[],
-        next_steps=[f"cd {folder}; nl-cutover measure"],
-    )
+    facts = [
+        ("folder", str(folder.absolute())),
+        ("stores", str(len(report.stores))),
+        ("url", url),
+        ("plane", REHEARSAL_PLANE),
+    ]
+    tables = [Table("", ["seat", "checkout", "copy of"], rows)]
+    steps = [f"cd {folder}; nl-cutover measure"]
+    document = ending("copy", "copied", ExitCode.PROVED, facts, tables, next_steps=steps)
     told = {"schema": "nl-cutover/copy/1", "verdict": "copied", "exit_code": 0, "folder": str(folder.absolute())}
     finish(
         told | {"checkouts": [dict(zip(("seat", "checkout", "store"), r, strict=True)) for r in rows]}, document, format

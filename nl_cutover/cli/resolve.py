@@ -21,7 +21,8 @@ def resolve(
     """Say what Memory Core calls an archive that a host store had, by the receipts of its migration."""
     from ..custody.receipts import moved
     from ..errors import RefusedError
-    from ..output.documents import Document, Table
+    from ..output.documents import Table
+    from ..output.views import ending
 
     entries = moved(bodies(receipt, custody, config)).get(old_id, [])
     if not entries:
@@ -35,15 +36,14 @@ def resolve(
         for e in entries
     ]
     several = "several archives had this id in different stores: the digest of the content tells them apart"
-    document = Document(
-        title="nl-cutover resolve",
-        verdict=_WORDS[code],
-        exit_code=int(code),
-        meaning=code.meaning,
-        facts=[("old id", old_id)],
-        tables=[Table("", ["new id", "custodian", "read back", "content digest"], rows)],
-        notes=[several] if code is ExitCode.REFUSED else [],
-        next_steps=["prove it: nl-cutover verify CHECKOUT..."] if code is ExitCode.PARTIAL else [],
+    document = ending(
+        "resolve",
+        _WORDS[code],
+        code,
+        [("old id", old_id)],
+        [Table("", ["new id", "custodian", "read back", "content digest"], rows)],
+        [several] if code is ExitCode.REFUSED else [],
+        ["prove it: nl-cutover verify CHECKOUT..."] if code is ExitCode.PARTIAL else [],
     )
     told = [{key: e[key] for key in ("new", "custodian", "confirmed", "content_digest", "stores")} for e in entries]
     report = {

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import platformdirs
 
+from ..durability import make_durable
 from ..errors import CustodyError, RefusedError
 
 LEDGER = "ledger.sqlite"
@@ -75,7 +76,7 @@ def mark(directory: Path, sign: bytes) -> None:
         ) from None
     finally:
         os.close(descriptor)
-    sync_directory(directory)
+    make_durable(directory)
 
 
 def check_log(directory: Path) -> None:
@@ -86,14 +87,6 @@ def check_log(directory: Path) -> None:
             f"the ledger's log {log} is missing: a run ended before it could be folded into the ledger",
             "bring it back; without it nobody can say which rows were sent last",
         )
-
-
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

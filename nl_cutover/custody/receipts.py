@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import rfc8785
 
+from ..durability import make_durable
 from ..errors import CustodyError
-from .directory import RECEIPTS, sync_directory
+from .directory import RECEIPTS
 
 _NAME = re.compile(r"(\d{4})-([a-z]+)\.json")
 _ROWS = '"id_map":['
@@ -141,7 +142,7 @@ def write(
             os.fsync(file.fileno())
         os.link(partial, path)  # unlike a rename it never takes another receipt's place
         os.unlink(partial)
-        sync_directory(path.parent)
+        make_durable(path.parent)
     except FileExistsError:
         partial.unlink()
         return write(directory, kind, body, id_map)  # another process was quicker: take the next number

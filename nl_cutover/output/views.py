@@ -36,12 +36,24 @@ def document(
     notes: Sequence[str] = (),
     next_steps: Sequence[str] = (),
 ) -> Document:
-    """What every document of a report has: its verdict, its code, the tool."""
-    code = ExitCode(report.exit_code)
+    """The document of a report."""
+    return ending(title, report.verdict, ExitCode(report.exit_code), facts, tables, notes, next_steps)
+
+
+def ending(
+    title: str,
+    verdict: str,
+    code: ExitCode,
+    facts: Sequence[tuple[str, str]],
+    tables: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+    next_steps: Sequence[str] = (),
+) -> Document:
+    """What every document has: its verdict, its code, the tool."""
     return Document(
         title=f"nl-cutover {title}",
-        verdict=report.verdict,
-        exit_code=report.exit_code,
+        verdict=verdict,
+        exit_code=int(code),
         meaning=code.meaning,
         facts=[*facts, ("tool", f"nl-cutover {__version__}")],
         tables=[table for table in tables if table.rows],

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..durability import make_durable
 from ..errors import CustodyError, DifferenceError, UnreachableError
 from .engine import Engine
 from .evidence import run_reader
@@ -81,7 +82,7 @@ def backup(engine: Engine, pin: Pin, folder: Path, *, clock: Callable[[], float]
                 "do not go on without a backup that restores; look at the container's disk",
             )
         os.rename(partial, target)
-        _durable(folder)
+        make_durable(folder)
     except OSError as error:
         raise _unwritten(target, error) from None
     finally:
@@ -118,11 +119,3 @@ def restored_counts(copy: Path) -> dict[str, int]:
 
 def _unwritten(target: Path, error: OSError) -> CustodyError:
     return CustodyError(f"the backup {target} cannot be written: {error.strerror or error}", "make room, then again")
-
-
-def _durable(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

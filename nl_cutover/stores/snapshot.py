@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ..contract.rows import COLUMNS, KEY, TABLES, Row, Text
+from ..durability import make_durable
 from ..errors import CustodyError, RefusedError, UnmeasurableError
 from .failures import name_of
 from .holders import holders_of
@@ -61,9 +62,9 @@ def snapshot(store: StoreReport, directory: Path, *, limits: Limits | None = Non
             limits=limits,
             look_again=lambda: holders_of([located])[store.id],
         )
-        _durable(partial)
+        make_durable(partial)
         os.rename(partial, target)
-        _durable(directory)
+        make_durable(directory)
     except OSError as error:
         raise CustodyError(
             f"the snapshot {shown(target)} could not be written ({error.strerror})", "check the disk and its free space"
@@ -133,11 +134,3 @@ def _counts(tables: Iterable[TableReport]) -> dict[str, int]:
 def _discard(partial: Path) -> None:
     for suffix in ("", *SIDECARS):
         Path(f"{partial}{suffix}").unlink(missing_ok=True)
-
-
-def _durable(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

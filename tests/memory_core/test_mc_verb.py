@@ -33,7 +33,7 @@ def slot(monkeypatch: pytest.MonkeyPatch, core: EmbeddedMemoryCore) -> str:
 def test_conformance_prints_a_table(core: EmbeddedMemoryCore, slot: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("conformance", "--url", core.url, "--token-env", slot) == 0
     printed = capsys.readouterr()
-    assert "Conformance: AGREES (exit 0" in printed.out
+    assert "nl-cutover mc conformance: AGREES (exit 0" in printed.out
     assert "get name=null archive after mark" in printed.out
     assert "stay on that Memory Core" in printed.err
     assert core.token not in printed.out + printed.err

@@ -233,7 +233,7 @@ def test_the_table_shows_parity_and_the_markdown_fits_a_channel(
 ) -> None:
     assert check(monkeypatch, "--url", servers["probe"].url, "--profile", PROBE) == 0
     printed = capsys.readouterr().out
-    assert "Surface: HOLDS (exit 0" in printed
+    assert "nl-cutover check surface: HOLDS (exit 0" in printed
     assert "get_component_tree       yes        yes       yes" in printed
     assert "reload_page              no         no        no" in printed
     assert check(monkeypatch, "--url", servers["open"].url, "--profile", PROBE, "--format", "markdown") == 8
