@@ -292,7 +292,7 @@ def test_each_writers_rows_are_saved_verified_and_marked_under_its_own_identity(
         assert done.code == 0, done.out
         assert done.json["custodians"] == (["ada", "vega"] if operator.shape == "final" else [])
         owners = Counter(
-            (n["properties"]["originWriter"]["agentId"], n["properties"]["custodian"])
+            (n["properties"]["originWriter"]["agentId"], n["properties"]["userId"])
             for n in graph_rows(core, "nl-transaction-archive")
         )
         assert all(
@@ -307,7 +307,8 @@ def test_each_writers_rows_are_saved_verified_and_marked_under_its_own_identity(
         assert "VEGA" in missing.err
         operator.environ["VEGA"] = "token-ada"
         wrong = operator("verify", path)
-        assert wrong.code == 8, "not-found under the wrong identity is a difference to look at, never an absence"
+        # A difference to look at, never an absence; an older server answers null to both, and that proves nothing.
+        assert wrong.code == (8 if core.shape == "final" else 7)
 
 
 def test_a_verification_that_found_a_difference_forbids_the_cut(checkout, tmp_path, serve):
