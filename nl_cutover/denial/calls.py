@@ -22,21 +22,6 @@ _VALUE_FLAGS = frozenset({"-C", "--conditions", "--input-type", "--env-file", "-
 class Calls(Loads):
     """Acts on the calls of one file."""
 
-    def __init__(self, source: Source, loaders: Loaders) -> None:
-        super().__init__(source, loaders)
-        self.actions: dict[str, Callable[[str, Chain, list[Chain], str, int], None]] = {
-            "specifier": self._specifier,
-            "native": self._native,
-            "binding": self._binding,
-            "code": self._code,
-            "script": self._script,
-            "worker": self._worker,
-            "settings": self._settings,
-            "argv": self._argv,
-            "shell": self._shell,
-            "gives": self._gives,
-        }
-
     def _call(self, call: Chain, value: str) -> None:
         self._act(value, call, called(call)[1])
 
@@ -45,7 +30,7 @@ class Calls(Loads):
         if rule is None:
             return
         self.called.add(call[-1].id)
-        self.actions[rule.action](rule.form, call, arguments, value, rule.argument)
+        _ACTIONS[rule.action](self, rule.form, call, arguments, value, rule.argument)
         if rule.action in ("script", "worker", "argv", "shell") and len(arguments) > 1:
             self._preloads(rule.form, call, arguments[-1])
 
@@ -225,3 +210,18 @@ class Calls(Loads):
             self.load(form, call, "code", UNDECIDED)
             return
         self._line(form, call, [Values((word,), True) for word in words])
+
+
+# By class, not by instance: bound methods held by their own object would keep every file's tree until the end.
+_ACTIONS: dict[str, Callable[[Calls, str, Chain, list[Chain], str, int], None]] = {
+    "specifier": Calls._specifier,
+    "native": Calls._native,
+    "binding": Calls._binding,
+    "code": Calls._code,
+    "script": Calls._script,
+    "worker": Calls._worker,
+    "settings": Calls._settings,
+    "argv": Calls._argv,
+    "shell": Calls._shell,
+    "gives": Calls._gives,
+}

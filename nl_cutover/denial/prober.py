@@ -85,11 +85,11 @@ class _Prober(Flow):
                 start, end = match.start(), match.start() + len(word)
                 if not _begins_word(code, start):
                     continue
+                if self._plain_import(start):
+                    continue
                 node = self.source.at(start, end)
                 if node is None or node.end_byte - node.start_byte != len(word):
                     continue  # within a comment, a string or a regular expression
-                if word == b"import" and self._plain_import(start, node):
-                    continue
                 chain = self.source.chain(start, end)
                 if word == b"constructor":
                     self._constructor(chain)
@@ -124,17 +124,19 @@ class _Prober(Flow):
         ):
             self.push(chain, self.loaders.globals[word])
 
-    def _plain_import(self, start: int, node: Node) -> bool:
+    def _plain_import(self, start: int) -> bool:
         """`import a, {b} from './c.mjs'` is nearly every import there is: read without a look at the tree below it."""
-        found = _PLAIN.match(self.source.code, start)
-        if found is None or self.source.grammar != "javascript":
+        source = self.source
+        found = _PLAIN.match(source.code, start) if source.grammar == "javascript" else None
+        if found is None:
             return False
-        statement, text = node.parent, found[2].decode("utf-8", "replace")
-        if statement is None or statement.type != "import_statement" or self.import_value(text) is not None:
+        statement, text = source.at(start, found.end()), found[2].decode("utf-8", "replace")
+        if statement is None or statement.type != "import_statement" or statement.start_byte != start:
             return False
-        line = self.source.line(start)
-        last = line + self.source.code.count(b"\n", start, statement.end_byte)
-        self.loads.append(Load(line, last, "static import", "module", (text,), True, True))
+        if self.import_value(text) is not None:
+            return False
+        lines = source.line(start), source.line(statement.end_byte)
+        self.loads.append(Load(*lines, "static import", "module", (text,), True, True))
         return True
 
     def _import(self, chain: Chain) -> None:

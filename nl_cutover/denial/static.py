@@ -136,7 +136,8 @@ class _Tree:
             source = Source(path, text, language)
             for item in self._findings(source):
                 if isinstance(item, Edge):
-                    self.edges.setdefault(path, []).append(item._replace(line=item.line + before))
+                    moved_edge = item._replace(line=item.line + before) if before else item
+                    self.edges.setdefault(path, []).append(moved_edge)
                 else:
                     failed |= item.resolution == "unparsable"
                     moved = item._replace(line=item.line + before, last_line=item.last_line + before)

@@ -20,7 +20,7 @@ SPARED = {
     "if word not in code:": "speed: nothing is found there either way",
     "if not _begins_word(code, start):": "speed: the node that is found is longer than the word",
     "if node is None or node.end_byte - node.start_byte != len(word):": "speed: what is not a name is passed over later",
-    'if word == b"import" and self._plain_import(start, node):': "speed: the long way finds the same",
+    "if self._plain_import(start):": "speed: the long way finds the same",
     'if known is None and text.startswith(("./", "../")):': "speed: the long way finds the same",
     "if target in self.packages.files:": "speed: the long way finds the same",
     "if text in seen:": "ends a ring of aliases, which has a test of its own",

@@ -1,5 +1,6 @@
 """The static instrument: what it finds, what it leaves alone, and what it will not call clear."""
 
+import gc
 import hashlib
 import os
 import subprocess
@@ -14,6 +15,7 @@ from nl_cutover.denial.loads import Texts
 from nl_cutover.denial.prober import Searches, probe
 from nl_cutover.denial.rules import covers
 from nl_cutover.denial.source import Source
+from nl_cutover.denial.static import check_static
 
 from .conftest import RULES, brief, check, only
 
@@ -490,3 +492,18 @@ def test_pieces_fold_to_the_whole(cuts, data):
 def test_any_text_ends_without_a_fault(text):
     for grammar in ("javascript", "typescript", "tsx"):
         loads(text, grammar=grammar)
+
+
+def test_no_file_s_tree_outlives_its_turn(tmp_path):
+    for number in range(50):
+        (tmp_path / f"{number}.mjs").write_text("import cp from 'child_process';\ncp.fork('./worker.mjs');\n")
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        check_static(tmp_path, RULES)
+        left = sum(isinstance(item, Source) for item in gc.get_objects())
+    finally:
+        if enabled:
+            gc.enable()
+    assert left == 0
