@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 from .folding import UNDECIDED, Values, called
 from .loads import Loads
-from .rules import Loaders
-from .source import Chain, Source, field
+from .source import Chain, field
 
 _CODE_FLAGS = frozenset({"-e", "--eval", "-p", "--print", "-pe", "-ep"})
 _MODULE_FLAGS = frozenset({"-r", "--require", "--import", "--loader", "--experimental-loader"})
