@@ -34,7 +34,7 @@ def explain(report: RunReport, chain: Sequence[Kinds]) -> Explanation:
     newest = deciding(chain)
     code, why, step = _reason(report, newest)
     verdict = (
-        "landed" if _landed(newest) and code == ExitCode.PROVED else "ready" if code == ExitCode.PROVED else "blocked"
+        "landed" if landed(newest) and code == ExitCode.PROVED else "ready" if code == ExitCode.PROVED else "blocked"
     )
     return Explanation(
         run=report.run, verdict=verdict, exit_code=int(code), at=report.at, why=why, next_steps=[step] if step else []
@@ -47,12 +47,12 @@ def deciding(chain: Sequence[Kinds]) -> Kinds | None:
     telling = [r for r in chain if not isinstance(r, PlanReceipt | SettleReceipt)]
     newest = telling[-1] if telling else None
     standing = next((r for r in reversed(telling) if not isinstance(r, MeasureReceipt | VerifyReceipt)), None)
-    if isinstance(standing, LandingReceipt) or (_landed(standing) and not _blocks(newest)):
+    if isinstance(standing, LandingReceipt) or (landed(standing) and not _blocks(newest)):
         return standing
     return newest
 
 
-def _landed(receipt: Kinds | None) -> bool:
+def landed(receipt: Kinds | None) -> bool:
     command = receipt.outcome.command if isinstance(receipt, CutReceipt) else None
     return command is not None and command.exit_code == 0
 
@@ -68,7 +68,7 @@ def _reason(report: RunReport, newest: Kinds | None) -> tuple[ExitCode, str, str
             f"the landing command began at {newest.at} and nobody wrote down how it ended: it may have landed",
             f"look at what it does, then: {_MEASURE}",
         )
-    if isinstance(newest, CutReceipt) and _landed(newest):
+    if isinstance(newest, CutReceipt) and landed(newest):
         return _after_landing(newest)
     code = ExitCode(report.exit_code)
     if code != ExitCode.PROVED:

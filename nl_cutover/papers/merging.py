@@ -10,6 +10,7 @@ import msgspec
 
 from ..contract.rows import TABLES
 from ..verdicts import ExitCode
+from .explaining import landed
 from .kinds import CutReceipt, MeasuredStore, MeasureReceipt, MigrateReceipt, PlanReceipt, VerifyReceipt
 from .verifying import Paper, Read, kind_of, says
 
@@ -18,7 +19,7 @@ _CLOCKS_MS = 60_000  # by how much two hosts' clocks may disagree
 
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
-    """`state`: clear | missing | stale | blocked | open | broken | unsigned. `age` in ms."""
+    """`state`: clear | missing | stale | blocked | open | broken | unsigned. `age` in ms. `landed`: a cut did so there."""
 
     host: str
     state: str
@@ -28,6 +29,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
     age: int | None = None
     plane: str | None = None
+    landed: bool = False
 
 
 class MergeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,7 @@ def _state(host: str, found: Sequence[Read], paper: Paper, now_ms: int, max_age_
         at=newest.receipt.at,
         age=age,
         plane=next((p for one in sorted(found, key=lambda o: o.receipt.at, reverse=True) if (p := _plane(one))), None),
+        landed=any(landed(one.receipt) for one in found),
     )
 
 
@@ -145,5 +148,11 @@ def _next_steps(hosts: Sequence[HostState], unread: Sequence[str], reasons: Sequ
     steps = [f"{host.host}: {_ADVICE[host.state]}" for host in hosts if host.state != "clear"]
     steps += [f"{name} is no receipt: see nl-cutover receipt verify" for name in unread]
     if not reasons and not unread:
-        steps.append("every expected host is clear: the fleet's landing may run now, and not later than --max-age")
+        left = [host.host for host in hosts if not host.landed]
+        if not left:
+            steps.append("every expected host has landed: keep these receipts where backups are")
+        elif len(left) == len(hosts):
+            steps.append("every expected host is clear: the fleet's landing may run now, and not later than --max-age")
+        else:
+            steps.append(f"the others have landed; the landing of {', '.join(left)} may run now, within --max-age")
     return steps

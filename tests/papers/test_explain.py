@@ -1,6 +1,8 @@
 """`explain`: one sentence for a tired person, and the command to give now."""
 
+import shutil
 import sqlite3
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -118,3 +120,25 @@ def test_from_the_command_line_on_a_real_run(tmp_path, core):
     assert done.code == 7
     assert "nobody knows whether Memory Core has them" in done.out
     assert "nl-cutover settle --graph FILE" in done.out
+
+
+def test_status_knows_what_the_receipts_know(whole_road, tmp_path):
+    custody = Path(shutil.copytree(whole_road.custody, tmp_path / "custody"))
+    operator = Operator(tmp_path, None, None)
+
+    def step():
+        done = operator("status", "--custody", custody)
+        assert done.code == 0
+        return done.json["next_steps"]
+
+    receipts = sorted((custody / "receipts").iterdir())
+    (landed,) = step()
+    assert landed.startswith("nl-cutover report (it landed at ")
+    for receipt in receipts[5:]:
+        receipt.unlink()
+    (verified,) = step()
+    assert verified.startswith("nl-cutover cut")
+    for receipt in receipts[3:5]:
+        receipt.unlink()
+    (migrated,) = step()
+    assert migrated.startswith("nl-cutover verify")

@@ -72,6 +72,15 @@ def test_all_there_fresh_and_clear(fleet):
     assert done.exit_code == 0, done.reasons
     assert done.verdict == "clear"
     assert [h.state for h in done.hosts] == ["clear"] * 3
+    assert "landing may run now" in done.next_steps[0]
+
+
+def test_what_has_landed_is_not_landed_again(fleet, receipts):
+    host = json.loads(receipts[0].read_text())["tool"]["host"]
+    assert "has landed" in merge(*receipts, hosts=[host]).next_steps[0]
+    both = merge(*receipts, fleet("ada"), hosts=[host, "ada"])
+    assert [h.landed for h in both.hosts] == [h.host == host for h in both.hosts]
+    assert "the landing of ada may run now" in both.next_steps[0]
 
 
 @pytest.mark.parametrize(
