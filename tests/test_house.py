@@ -119,6 +119,7 @@ def test_the_wheel_carries_the_resources_and_nothing_else_of_the_checkout(wheel)
     assert not [n for n in names if n.startswith("tests") or "/tests/" in n]
 
 
+@pytest.mark.timeout(400)  # packages come over the network
 def test_the_command_line_runs_from_the_wheel_in_an_empty_environment(wheel, tmp_path):
     """Only what the wheel itself asks for is installed: a forgotten dependency or resource ends here."""
     import venv
@@ -126,7 +127,7 @@ def test_the_command_line_runs_from_the_wheel_in_an_empty_environment(wheel, tmp
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[memory-core]"]
-    subprocess.run(install, check=True, capture_output=True, text=True, timeout=110)
+    subprocess.run(install, check=True, capture_output=True, text=True, timeout=380)
     tool = tmp_path / "venv" / "bin" / "nl-cutover"
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
