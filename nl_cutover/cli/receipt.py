@@ -27,39 +27,44 @@ SignerOption = Annotated[str | None, typer.Option("--signer", help="Ask for this
 
 @app.command("show")
 def show(
-    number: Annotated[
-        int | None, typer.Argument(help="Which receipt.  [default: the last]", show_default=False)
+    which: Annotated[
+        str | None,
+        typer.Argument(help="Its number, or its file.  [default: the last]", show_default=False, metavar="NUMBER|FILE"),
     ] = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one receipt, after checking the chain up to the last one."""
+    """Show one receipt, after checking it with the chain that it stands in."""
     from ..custody.receipts import chain, read
     from ..errors import UsageError
     from ..output.documents import Table
     from ..output.views import ending
+    from ..papers.verifying import consistent, kind_of, says
     from .settings import load
 
-    settings = load(config=config, custody=custody)
-    links = chain(settings.custody)
-    wanted = [link for link in links if number is None or link.number == number][-1:]
-    if not wanted:
+    if which is None or which.isdigit():
+        settings = load(config=config, custody=custody)
+        files, where = [link.path for link in chain(settings.custody)], f"custody {settings.custody}"
+    else:
+        files, where = [Path(which)], which
+    paper = consistent(files)
+    found = [one for one in paper.read.values() if which in (None, str(one.receipt.number), str(one.path))][-1:]
+    if not found:
         raise UsageError(
-            f"custody {settings.custody} holds {len(links)} receipts, none with number {number or 'any'}",
+            f"{where} holds {len(files)} receipts, none with number {which or 'any'}",
             "a receipt is left by migrate, settle, verify and cut, and by measure and plan with --receipt",
         )
-    link = wanted[0]
-    body: dict[str, Any] = read(link.path)[1]
-    outcome = body.get("outcome", {})
+    (one,) = found
+    body: dict[str, Any] = read(one.path)[1]
     facts = [
-        ("receipt", f"{link.number} of {len(links)}, {link.kind}"),
-        ("run", str(body.get("run"))),
-        ("at", str(body.get("at"))),
-        ("chain", "every receipt follows the one before it"),
-        ("sha256", link.sha256),
-        ("path", str(link.path)),
-        ("says", f"{outcome['verdict']} (exit {outcome['exit_code']})" if outcome else "the landing begins"),
+        ("receipt", f"{one.receipt.number} of {len(files)}, {kind_of(one.receipt)}"),
+        ("run", str(one.receipt.run)),
+        ("at", one.receipt.at),
+        ("chain", "every receipt follows the one before it" if len(files) > 1 else "this one alone was looked at"),
+        ("sha256", one.sha256),
+        ("path", str(one.path)),
+        ("says", says(one.receipt)),
     ]
     rows = [[entry["old"], entry["new"], entry["digest"][:16]] for entry in body.get("id_map", [])]
     tables = [Table("id map", ["old id", "new id", "row digest"], rows)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RunArgument = Annotated[
     str | None,
     typer.Argument(
-        help="The run's id, or its custody directory.  [default: the run of --custody]",
+        help="The run's id, its custody directory, or one receipt.  [default: the run of --custody]",
         metavar="RUN",
         show_default=False,
     ),
@@ -68,34 +68,41 @@ def explain(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Say in one sentence why a run is blocked, and which command is next. Reads, never writes."""
+    from ..errors import UsageError
     from ..migration.report import report_from_ledger
     from ..output.paper_views import explain_document
     from ..papers.explaining import explain as explained
     from .measuring import now_iso
 
     where, chain = _run_of(run, custody, config)
+    if where.is_file():
+        raise UsageError(
+            f"{where} is a receipt, and explain asks the ledger",
+            f"name the custody directory; of a receipt alone: nl-cutover report {where}",
+        )
     result = explained(report_from_ledger(where, at=now_iso(), losses=[]), [one.receipt for one in chain])
     finish(result, explain_document(result), format)
 
 
 def _run_of(run: str | None, custody: Path | None, config: Path | None) -> tuple[Path, list[Read]]:
-    """The custody directory of a run and its receipts, checked. Raises UsageError when another run is there."""
+    """The custody directory of a run, or the one receipt that was named, and the receipts, checked. Raises UsageError
+    when another run is there."""
+    from ..custody.directory import RECEIPTS
     from ..custody.receipts import chain
-    from ..errors import CustodyError, UsageError
-    from ..papers.verifying import Paper
+    from ..errors import UsageError
+    from ..papers.verifying import consistent
     from .settings import load
 
-    folder = Path(run) if run is not None and Path(run).is_dir() else None
-    where = folder or load(config=config, custody=custody).custody
-    paper = Paper([link.path for link in chain(where)])
-    for path, problems in paper.problems.items():
-        for problem in problems:
-            raise CustodyError(f"receipt {path}: {problem}", "see all of it: nl-cutover receipt verify FILE...")
+    named = Path(run) if run is not None and Path(run).exists() else None
+    if named is not None and named.name == RECEIPTS and named.is_dir():
+        named = named.absolute().parent
+    where = named or load(config=config, custody=custody).custody
+    paper = consistent([where] if where.is_file() else [link.path for link in chain(where)])
     found = list(paper.chains[0]) if paper.chains else []
     ids = {one.receipt.run for one in found if one.receipt.run is not None}
-    if run is not None and folder is None and run not in ids:
+    if run is not None and named is None and run not in ids:
         raise UsageError(
             f"custody {where} holds {', '.join(sorted(ids)) or 'no run'}, not {run}",
-            "name its --custody, or the folder",
+            "name its --custody, the folder, or a receipt",
         )
     return where, found

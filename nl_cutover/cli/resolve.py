@@ -2,68 +2,144 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..verdicts import ExitCode
-from .common import ConfigOption, CustodyOption, Format, FormatOption, ReceiptsOption, finish
+from .common import (
+    CleartextOption,
+    ConfigOption,
+    CustodyOption,
+    Format,
+    FormatOption,
+    ProxiesOption,
+    ReceiptsOption,
+    TokenOption,
+    UrlOption,
+    WaitOption,
+    endpoint,
+    finish,
+    identity_sessions,
+)
+
+if TYPE_CHECKING:
+    from ..output.documents import Document
+    from ..papers.ways import Resolution, Way
+    from .settings import Settings
 
 
 def resolve(
-    old_id: Annotated[str, typer.Argument(help="An archive's id of before the cut.", metavar="OLD_ID")],
+    id: Annotated[str, typer.Argument(help="An archive's id of before the cut, or its new one.", metavar="ID")],
     receipt: ReceiptsOption = None,
+    ask: Annotated[
+        bool,
+        typer.Option("--ask", help="Read it from Memory Core now and compare; needs the receipt and the token alone."),
+    ] = False,
+    url: UrlOption = None,
+    token_env: TokenOption = None,
+    allow_cleartext: CleartextOption = False,
+    environment_proxies: ProxiesOption = None,
+    wait: WaitOption = None,
     custody: CustodyOption = None,
     config: ConfigOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what Memory Core calls an archive that a host store had, by the receipts of its migration."""
-    from ..custody.receipts import moved
+    """Say what became of one archive, by the receipts of its migration; with --ask, whether Memory Core still has it."""
+    from ..custody.receipts import chain
     from ..errors import RefusedError
-    from ..output.documents import Table
-    from ..output.views import ending
+    from ..papers.verifying import consistent
+    from ..papers.ways import resolve as resolved
+    from .settings import load
 
-    entries = moved(bodies(receipt, custody, config)).get(old_id, [])
-    if not entries:
-        raise RefusedError(
-            f"no receipt here says where archive {old_id} went",
-            "name the receipt of the run that moved it with --receipt, or its --custody",
-        )
-    code = exit_code(entries)
-    rows = [
-        [e["new"], e["custodian"] or "(not told)", "yes" if e["confirmed"] else "no", e["content_digest"][:16]]
-        for e in entries
-    ]
-    several = "several archives had this id in different stores: the digest of the content tells them apart"
-    document = ending(
-        "resolve",
-        _WORDS[code],
-        code,
-        [("old id", old_id)],
-        [Table("", ["new id", "custodian", "read back", "content digest"], rows)],
-        [several] if code is ExitCode.REFUSED else [],
-        ["prove it: nl-cutover verify CHECKOUT..."] if code is ExitCode.PARTIAL else [],
+    settings = load(
+        config=config, custody=custody, url=url, token_env=token_env, environment_proxies=environment_proxies, wait=wait
     )
-    told = [{key: e[key] for key in ("new", "custodian", "confirmed", "content_digest", "stores")} for e in entries]
-    report = {
-        "schema": "nl-cutover/resolve/1",
-        "verdict": document.verdict,
-        "exit_code": int(code),
-        "old": old_id,
-        "archives": told,
-    }
-    finish(report, document, format)
+    paper = consistent(receipt or [link.path for link in chain(settings.custody)])
+    result = resolved(paper, id)
+    if not result.archives:
+        raise RefusedError(
+            f"no receipt here says where archive {id} went",
+            "name the receipt of the run that moved it with --receipt, or its --custody; ids are told apart by case",
+        )
+    if ask:
+        result = _asked(result, settings, allow_cleartext)
+    finish(result, _document(result), format)
 
 
-_WORDS = {ExitCode.PROVED: "resolved", ExitCode.PARTIAL: "not read back", ExitCode.REFUSED: "ambiguous"}
+def _asked(result: Resolution, settings: Settings, cleartext: bool) -> Resolution:
+    from functools import partial
+
+    from ..errors import RefusedError, WrongPlaneError
+    from ..ingress.preflight import preflight
+    from ..ingress.session import Session
+    from ..ingress.sessions import Sessions
+    from ..papers.ways import ask
+
+    if len(result.archives) > 1:
+        raise RefusedError(f"{len(result.archives)} archives had the id {result.id}", "ask for one of their new ids")
+    told = result.archives[0].plane
+    target = endpoint(settings, cleartext=cleartext)
+    with Sessions({**identity_sessions(settings, target), "": partial(Session, target)}) as sessions:
+        session = sessions.operations("").session
+        plane = preflight(session, expected_plane="any", expected_root=None, telemetry=False)
+        if (plane.plane_id, plane.data_root) != (told.plane_id, told.data_root):
+            raise WrongPlaneError(
+                f"the archive went to plane {told.plane_id} at {told.data_root}, "
+                f"{plane.url} serves {plane.plane_id} at {plane.data_root}",
+                "ask the plane that the receipt names",
+            )
+        return ask(result, sessions, plane.url)
 
 
-def exit_code(entries: list[dict[str, Any]]) -> ExitCode:
-    """One archive, read back equal, is proved."""
-    if len(entries) > 1:
-        return ExitCode.REFUSED
-    return ExitCode.PROVED if entries[0]["confirmed"] else ExitCode.PARTIAL
+def _document(result: Resolution) -> Document:
+    from ..output.documents import Table
+    from ..output.views import document
+
+    facts = [("id", result.id), *(_facts(result.archives[0]) if len(result.archives) == 1 else [])]
+    if result.answer is not None:
+        facts.append(("asked now", result.answer))
+    rows = [[w.entry.old, w.entry.new, " ".join(w.stores), w.entry.content_digest[:16]] for w in result.archives]
+    several = len(result.archives) > 1
+    steps = [] if result.answer is not None or several else ["ask Memory Core itself: nl-cutover resolve ID --ask"]
+    return document(
+        "resolve",
+        result,
+        facts,
+        [Table("", ["old id", "new id", "stores", "content digest"], rows)] if several else [],
+        ["several archives had this id in different stores: their content tells them apart"] if several else [],
+        steps if result.exit_code != ExitCode.DIFFERENCE else ["do not land; keep both: this receipt and that answer"],
+    )
+
+
+def _facts(way: Way) -> list[tuple[str, str]]:
+    entry, host = way.entry, way.entry.host
+    to_the_byte = "; ops and originWriter to the byte" if entry.bytes_equal else "; the same values, in other bytes"
+    return [
+        ("old id", entry.old),
+        ("new id", entry.new),
+        ("from", ", ".join(way.stores)),
+        ("to", f"plane {way.plane.plane_id or 'unnamed'} at {way.plane.url}"),
+        ("custodian", entry.custodian or "not told"),
+        ("read back", f"equal{to_the_byte}" if entry.confirmed else "not yet"),
+        ("replays", f"{entry.marks_made} of {entry.marks_wanted} marked"),
+        ("on the host", f"archived {_time(host['archived_at'])}, last replayed {_time(host['last_replayed_at'])}"),
+        ("row digest", entry.digest),
+        ("content digest", entry.content_digest),
+        ("carried digest", entry.carried_digest or "not told"),
+        ("says so", f"{way.receipt} of run {way.run}, {way.at}"),
+        ("its sha256", way.receipt_sha256),
+        ("bound by", way.binding),
+    ]
+
+
+def _time(ms: Any) -> str:
+    try:
+        return "never" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return str(ms)
 
 
 def bodies(receipts: list[Path] | None, custody: Path | None, config: Path | None) -> list[dict[str, Any]]:

@@ -110,6 +110,17 @@ def compare(row: Row, found: dict[str, Any], reply: bytes, *, named_by_mark: str
     return Confirmed(bytes_equal=same)
 
 
+def carried_digest(found: dict[str, Any], archive_id: str) -> str:
+    """The `SaveCall.digest` of a `found` answer: of the archive that MC has under `archive_id`, whoever saved it.
+
+    SHA-256 over the RFC 8785 form of the fields in COMPARED. A name that is the id itself was given by a mark.
+    """
+    carried = {key: found.get(key) for key in COMPARED}
+    if carried["name"] == archive_id:
+        carried["name"] = None
+    return js.digest(carried)
+
+
 def _printed(value: Any) -> str:
     return json.dumps(value, sort_keys=True, check_circular=False)
 

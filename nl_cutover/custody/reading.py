@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,11 +15,14 @@ from ..errors import CustodyError
 from . import directory as custody
 
 _MAPPED = (
-    "SELECT key, archive_id, digest, content_digest, identity, custodian, "
+    "SELECT key, archive_id, digest, content_digest, nullif(call_digest, ''), identity, custodian, "
     "coalesce(bytes_equal, 0), marks_wanted, marks_made, host_facts, state = 'confirmed', "
     "(SELECT group_concat(store, ' ') FROM origins WHERE row_table = 'archives' AND row_id = archives.id) "
     "FROM archives WHERE archive_id IS NOT NULL"
 )
+
+
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -33,12 +36,17 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Mapped(msgspec.Struct, frozen=True):
-    """One archive's way: `old` id in the host stores, `new` id in MC. `host` keeps what MC cannot carry."""
+    """One archive's way: `old` id in the host stores, `new` id in MC. `host` keeps what MC cannot carry.
+
+    Three digests, SHA-256 in hex: `digest` is of the source row, column by column (`contract.rows.row_digest`);
+    `content_digest` of the row without `replay_count` and `last_replayed_at`; `carried_digest` of what MC was given and
+    gives back (`contract.archives.carried_digest`). `bytes_equal`: `ops` and `originWriter` came back to the byte.
+    """
 
     old: str
     new: str
-    digest: str
-    content_digest: str
+    digest: Digest
+    content_digest: Digest
     identity: str  # the credential slot that saved it; "" is the default one
     custodian: str | None
     bytes_equal: bool
@@ -47,6 +55,7 @@ class Mapped(msgspec.Struct, frozen=True):
     host: dict[str, Any]
     confirmed: bool  # read back, and equal
     stores: list[str]
+    carried_digest: Digest | None = None
 
 
 class Odd(msgspec.Struct, frozen=True):
@@ -190,6 +199,7 @@ class LedgerReader:
 
 
 def _mapped(row: tuple[Any, ...]) -> Mapped:
-    old, new, digest, content, slot, custodian, equal, wanted, made, host, sure, stores = row
+    old, new, digest, content, carried, slot, custodian, equal, wanted, made, host, sure, stores = row
     facts, where = json.loads(host), sorted((stores or "").split())
-    return Mapped(old, new, digest, content, slot, custodian, bool(equal), wanted, made, facts, bool(sure), where)
+    equal, sure = bool(equal), bool(sure)
+    return Mapped(old, new, digest, content, slot, custodian, equal, wanted, made, facts, sure, where, carried)

@@ -29,6 +29,7 @@ def as_html(story: Story) -> str:
         _section("Who reaches which store", f"<figure>{as_svg(story)}</figure>{_checkouts(story)}"),
         _section("Rows by outcome", _outcomes(story)),
         _section("What is lost, in words", _list(map(loss_in_words, story.losses), "Nothing was recorded as lost.")),
+        _section("Said beforehand, and not proved", _list(story.notes, "")) if story.notes else "",
         _section("Differences, by source key", _differences(story)),
         _section("Decisions about unknown outcomes", _decisions(story)) if story.settled else "",
         _section("The run in time", f'<ol class="timeline">{"".join(map(_event, story.timeline))}</ol>'),

@@ -60,7 +60,7 @@ def as_paste(story: Story) -> str:
     head = story.timeline[-1]
     facts.append(("last receipt", f"{head.number:04d} {head.kind} sha256 {head.sha256[:16]}"))
     notes = [f"{e.at} {e.kind}: {e.verdict}; {e.sentence}" for e in story.timeline]
-    notes += [f"lost: {loss_in_words(loss)}" for loss in story.losses]
+    notes += [*(f"lost: {loss_in_words(loss)}" for loss in story.losses), *story.notes]
     notes += [f"differs: {d.old}: {d.what}" for d in story.differences]
     steps = ["why, and what now: nl-cutover explain", "the whole of it: nl-cutover report --format html > report.html"]
     return f"{as_markdown(document('report', story, facts, (), notes, steps))}\n{as_mermaid(story)}"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Union
 
 import msgspec
 
-from ..custody.reading import Mapped, Odd
+from ..custody.reading import Digest, Mapped, Odd
 from ..cut.report import CommandResult, StoreCut
 from ..ingress.preflight import Plane
 from ..migration.plan import Loss, Plan, StorePlan
@@ -21,7 +21,6 @@ from ..verdicts import ExitCode
 
 SCHEMA = "nl-cutover/receipt/1"
 
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 Rows = Annotated[int, msgspec.Meta(ge=0)]
 State = Literal["measured", "absent", "unmeasurable"]
@@ -142,8 +141,15 @@ class Settled(msgspec.Struct, frozen=True):
     detail: str
 
 
+class Beside(msgspec.Struct, frozen=True):
+    """What was looked at beside the ingress; `not_proved` says in words what could not be."""
+
+    not_proved: list[str] = []
+
+
 class MigrateReceipt(Receipt, frozen=True, kw_only=True, tag="migrate"):
     plane: Plane
+    container: Beside = Beside()
     plan: MigratedPlan
     measured: MeasuredFacts
     losses: list[Loss]

@@ -47,7 +47,7 @@ class Event(msgspec.Struct, frozen=True):
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """`nl-cutover/report/1`. `verdict` and `exit_code` are those of the receipt that says where the run stands; what no
-    receipt says is None or empty."""
+    receipt says is None or empty. `notes` are what the plan said beforehand, and what could not be proved."""
 
     schema: str = SCHEMA
     run: str | None
@@ -60,6 +60,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     plane: Plane | None
     moved: MigrateOutcome | None
     losses: list[Loss]
+    notes: list[str]
     odd: list[Odd]
     settled: list[Settled]
     differences: list[Difference]
@@ -90,6 +91,7 @@ def tell(chain: Sequence[Read]) -> Story:
         plane=migrated.plane if migrated else None,
         moved=migrated.outcome if migrated else None,
         losses=migrated.losses if migrated else [],
+        notes=[*migrated.plan.notes, *(f"not proved: {x}" for x in migrated.container.not_proved)] if migrated else [],
         odd=migrated.odd if migrated else [],
         settled=settled,
         differences=verified.outcome.differences if verified else [],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeVar, assert_never
@@ -91,6 +92,11 @@ def _migrate(receipt: MigrateReceipt) -> Iterator[Claim]:
         yield False, f"the id map gives the new id {new} to {times} archives"
     for (old, _), times in _twice((entry.old, entry.content_digest) for entry in receipt.id_map):
         yield False, f"the id map names the archive {old} {times} times"
+    if len(receipt.id_map) == a.confirmed == a.rows:
+        wanted = sum(entry.marks_wanted for entry in receipt.id_map)
+        yield wanted == m.wanted, f"the id map wants {wanted} marks, the outcome says {m.wanted}"
+    for store, told, found in _stores_by_rows(receipt):
+        yield told == found, f"the rows that the id map has of store {store} are not those that the plan counted"
     stopped = int(receipt.outcome.stopped is not None)
     amiss = [
         ("refused", a.refused + t.refused),
@@ -102,6 +108,19 @@ def _migrate(receipt: MigrateReceipt) -> Iterator[Claim]:
         ("stops", stopped),
     ]
     yield from _proved(receipt.outcome.exit_code, amiss)
+
+
+def _stores_by_rows(receipt: MigrateReceipt) -> Iterator[tuple[str, str, str]]:
+    """(store, its digest in the plan, that of its rows in the id map), where all rows of all stores are in the map:
+    nothing refused or excluded, nothing in two stores, and keys whose order does not depend on the store's encoding."""
+    rows, stores = receipt.id_map, receipt.plan.stores
+    if sum(s.archives.rows for s in stores) != len(rows) or len(rows) != receipt.outcome.archives.rows:
+        return
+    if any(len(e.stores) != 1 or not e.old.isascii() or e.old.startswith("~") for e in rows):
+        return
+    for store in stores:
+        mine = sorted((e.old, e.digest) for e in rows if e.stores == [store.id])
+        yield store.id, store.archives.digest, hashlib.sha256(b"".join(bytes.fromhex(d) for _, d in mine)).hexdigest()
 
 
 def _verify(receipt: VerifyReceipt) -> Iterator[Claim]:

@@ -16,7 +16,7 @@ import msgspec
 
 from ..custody import receipts
 from ..custody.signatures import signature_path
-from ..errors import CustodyError
+from ..errors import CustodyError, DifferenceError
 from ..verdicts import ExitCode
 from .kinds import Kinds, MigrateReceipt
 from .sums import contradictions
@@ -114,6 +114,17 @@ class Paper:
                 found.append(f"it does not follow {before.path.name}: one of the two was changed, or is another run's")
             if after.receipt.at < before.receipt.at:
                 found.append(f"it is dated before {before.path.name}")
+
+
+def consistent(files: Sequence[Path]) -> Paper:
+    """Receipts that may be told from. Raises CustodyError for one that cannot be read, DifferenceError for one that
+    contradicts itself or does not follow."""
+    paper = Paper(files)
+    for path, problems in paper.problems.items():
+        for problem in problems:
+            error = CustodyError if path in paper.unreadable else DifferenceError
+            raise error(f"receipt {path}: {problem}", "see all of it: nl-cutover receipt verify FILE...")
+    return paper
 
 
 def check(paper: Paper) -> ReceiptCheck:

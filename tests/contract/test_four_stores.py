@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nl_cutover.contract import javascript as js
-from nl_cutover.contract.archives import SaveCall, compare, save_call
+from nl_cutover.contract.archives import SaveCall, carried_digest, compare, save_call
 from nl_cutover.contract.rows import ACTIONS, ARCHIVES, COLUMNS, Row, Text
 from nl_cutover.contract.telemetry import Action, project
 from nl_cutover.verdicts import Confirmed, Refused
@@ -77,6 +77,8 @@ def test_archives_travel_verbatim(store):
         assert sent["name"] == reader["name"]
         found = {k: reader[k] for k in ("name", "sourceTxId", "appSessionId", "originWriter", "committedAt", "ops")}
         assert isinstance(compare(row, found, b""), Confirmed)
+        assert carried_digest(found, "new") == call.digest
+        assert carried_digest(found | {"ops": [*found["ops"], 1]}, "new") != call.digest
 
 
 def test_the_two_oversized_rows_are_named_with_their_sizes():

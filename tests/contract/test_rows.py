@@ -1,17 +1,19 @@
 """Digests, keys and values of source rows, as properties."""
 
 import hashlib
+import json
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_cutover.contract.archives import SaveCall, compare, save_call
+from nl_cutover.contract import javascript as js
+from nl_cutover.contract.archives import SaveCall, carried_digest, compare, save_call
 from nl_cutover.contract.rows import ACTIONS, ARCHIVES, COLUMNS, Row, Text, key_of_text, key_text, row_digest
 from nl_cutover.contract.telemetry import Action, admit_arguments, batches, project
 from nl_cutover.contract.wire import ADMIT, BATCH_LIMIT, BODY_LIMIT, envelope
-from nl_cutover.verdicts import Mismatch, Refused
+from nl_cutover.verdicts import Confirmed, Mismatch, Refused
 
 value = (
     st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.binary(max_size=9) | st.binary(max_size=9).map(Text)
@@ -142,6 +144,38 @@ def test_an_archive_that_mc_could_not_keep_is_refused_without_its_values(columns
 @given(st.dictionaries(st.sampled_from(COLUMNS[ARCHIVES]), value, max_size=4))
 def test_any_row_is_either_a_call_or_a_reason(columns):
     assert isinstance(save_call(archive(**columns)), SaveCall | Refused)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(JSON, min_size=1, max_size=3), st.none() | st.text(), st.none() | st.integers(0, 2**53), st.booleans())
+def test_what_was_carried_has_the_digest_that_the_answer_has(ops, name, committed, marked):
+    """`compare` needs the row; its digest does not, and says the same of an answer."""
+    text = json.dumps(ops).encode()
+    named = None if name is None else Text(name.encode("utf-8", "replace"))
+    row = archive(ops=Text(text), name=named, committed_at=committed)
+    call = save_call(row)
+    if isinstance(call, Refused):
+        return
+    sent = js.parse(call.arguments.decode())
+    found = {"sourceTxId": sent["transaction"]["txId"], "appSessionId": sent["appSessionId"]} | {
+        key: sent["transaction"][key] for key in ("originWriter", "committedAt", "ops")
+    }
+    found["name"] = "new-id" if marked and not call.named else sent["name"]
+    assert isinstance(compare(row, found, b"", named_by_mark="new-id"), Confirmed)
+    assert carried_digest(found, "new-id") == call.digest
+    changed = found | {"ops": [*found["ops"], None]}
+    assert isinstance(compare(row, changed, b""), Mismatch)
+    assert carried_digest(changed, "new-id") != call.digest
 
 
 @given(st.dictionaries(st.sampled_from(COLUMNS[ACTIONS]), value, max_size=4))

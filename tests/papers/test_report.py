@@ -1,9 +1,11 @@
 """The report: what it tells, and that no name in it can break the page or the picture."""
 
 import html.parser
+import json
 import re
 
 import pytest
+import rfc8785
 
 from nl_cutover.output.page import as_html
 from nl_cutover.output.paper_views import as_paste
@@ -81,6 +83,38 @@ def test_a_run_is_named_by_its_id_or_its_folder(whole_road, tmp_path):
     assert done.code == 2
     assert run in done.err
     assert elsewhere("report", "--format", "json", json=False).code == 4
+
+
+def test_one_receipt_is_enough_for_a_report(whole_road, receipts, tmp_path):
+    """Whoever has one file, and no custody directory, is told what that file says."""
+    alone = Operator(tmp_path, None, None)
+    alone.custody = tmp_path / "nothing"
+    paper = receipts[2]
+    story = alone("report", paper, "--format", "json", json=False).json
+    assert (story["moved"]["archives"]["confirmed"], len(story["timeline"])) == (6, 1)
+    assert alone("report", receipts[0].parent, "--format", "json", json=False).json["verdict"] == "landed"
+    assert alone("receipt", "show", paper).json["number"] == 3
+    asked = alone("explain", paper)
+    assert asked.code == 2
+    assert "nl-cutover report" in asked.json["next_steps"][0]
+    body = json.loads(paper.read_text())
+    body["id_map"][0]["marks_made"] += 1
+    paper.write_bytes(rfc8785.dumps(body))
+    for words in (("report", paper, "--format", "json"), ("receipt", "show", paper)):
+        done = alone(*words, json=False)
+        assert done.code == 8, done.err
+        assert "marks" in done.err
+
+
+def test_what_was_said_beforehand_and_what_is_not_proved_is_told(receipts):
+    body = json.loads(receipts[2].read_text())
+    body["plan"]["notes"] = ["9 of 9 actions are older than 14 days: MC's retention will delete them"]
+    body["container"] = {"not_proved": ["durability: no engine on this machine"]}
+    receipts[2].write_bytes(rfc8785.dumps(body))
+    story = told(receipts[:3])
+    for text in (as_paste(story), as_html(story)):
+        assert "MC's retention will delete them" in text.replace("&#x27;", "'")
+        assert "not proved: durability: no engine" in text
 
 
 def test_its_exit_code_is_the_runs(receipts):

@@ -10,6 +10,7 @@ import rfc8785
 
 from nl_cutover.custody.receipts import aliases, read
 from nl_cutover.recorder import Archive, Found, Marked, connector
+from tests.conftest import Operator
 
 
 @pytest.fixture
@@ -26,8 +27,10 @@ def test_every_old_id_is_resolved_and_found(operator, moved, core):
     assert len(entries) == 12
     done = operator("resolve", entries[0]["old"])
     assert (done.code, done.json["verdict"]) == (0, "resolved")
-    assert [a["new"] for a in done.json["archives"]] == [entries[0]["new"]]
-    assert done.json["archives"][0]["custodian"] == "neo-operator"
+    (way,) = done.json["archives"]
+    assert way["entry"] == entries[0]
+    assert way["binding"].startswith("nothing here binds it")
+    assert operator("resolve", entries[0]["new"]).json["archives"] == [way]
     archive = Archive(connector({"S": core.token}, url=core.url, slot="S"), aliases=aliases([read(moved)[1]]))
     for entry in entries:
         found = archive.get(entry["old"])
@@ -55,16 +58,73 @@ def test_what_no_receipt_knows_is_refused(operator, moved):
 
 @pytest.mark.parametrize(
     ("change", "code", "verdict"),
-    [({"content_digest": "other", "new": "n2"}, 3, "ambiguous"), ({"confirmed": False}, 7, "not read back")],
+    [({"content_digest": "0" * 64, "new": "n2"}, 3, "ambiguous"), ({"confirmed": False}, 7, "not read back")],
 )
 def test_what_is_not_one_proved_archive_is_told(operator, moved, change, code, verdict):
     body = read(moved)[1]
     entry = body["id_map"][0]
-    body["id_map"] = [entry, {**entry, **change}]
+    counts, total = body["outcome"]["archives"], body["outcome"]["marks"]
+    if code == 3:
+        body["id_map"] = [*body["id_map"], {**entry, **change}]
+        for key in ("rows", "confirmed"):
+            counts[key] += 1
+        total["made"] += entry["marks_made"]
+        total["wanted"] += entry["marks_wanted"]
+    else:
+        body["id_map"] = [{**entry, **change}, *body["id_map"][1:]]
+        counts.update(confirmed=counts["confirmed"] - 1, pending=1)
+        body["outcome"].update(verdict="partial", exit_code=7)
     path = operator.folder / "made.json"
     path.write_bytes(rfc8785.dumps(body))
     done = operator("resolve", entry["old"], "--receipt", path)
     assert (done.code, done.json["verdict"]) == (code, verdict)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("marks_made", 9, 8),
+        ("digest", "0" * 64, 8),
+        ("digest", "torn", 4),
+        ("marks_wanted", 9, 8),
+        ("new", "forged", 0),
+    ],
+)
+def test_a_forged_row_is_told_where_the_receipt_contradicts_itself(operator, moved, core, key, value, code):
+    """A new id that was forged agrees with all the rest: only what binds the receipt, or Memory Core, can tell."""
+    body = read(moved)[1]
+    body["id_map"][0][key] = value
+    path = operator.folder / "forged.json"
+    path.write_bytes(rfc8785.dumps(body))
+    assert operator("receipt", "verify", path).code == code
+    asked = operator("resolve", body["id_map"][0]["old"], "--receipt", path, "--ask", "--url", core.url)
+    assert asked.code == (code or 7)
+
+
+def test_one_archive_is_asked_for_without_store_and_ledger(operator, moved, core):
+    """What somebody with the receipt and the token alone can prove of every row."""
+    entries = read(moved)[1]["id_map"]
+    copy = operator.folder / "copy.json"
+    copy.write_bytes(moved.read_bytes())
+    operator.custody = operator.folder / "elsewhere"
+    for entry in entries:
+        done = operator("resolve", entry["old"], "--receipt", copy, "--ask", "--url", core.url)
+        assert (done.code, done.json["verdict"]) == (0, "equal"), done.out
+    other = Operator(operator.folder, core.url, "token-of-another", core.shape)
+    other.custody = operator.custody
+    done = other("resolve", entries[0]["old"], "--receipt", copy, "--ask", "--url", core.url)
+    assert (done.code, done.json["verdict"]) == (7, "not told")
+    assert "it shows an archive to neo-operator alone" in done.json["answer"]
+    body = read(moved)[1]
+    body["id_map"][0]["carried_digest"] = "0" * 64
+    copy.write_bytes(rfc8785.dumps(body))
+    done = operator("resolve", entries[0]["old"], "--receipt", copy, "--ask", "--url", core.url, json=False)
+    assert done.code == 8
+    assert "carried digest" in done.out
+    body["plane"]["plane_id"] = "another"
+    copy.write_bytes(rfc8785.dumps(body))
+    done = operator("resolve", entries[0]["old"], "--receipt", copy, "--ask", "--url", core.url)
+    assert (done.code, "went to plane another" in done.err + done.out) == (3, True)
 
 
 def test_a_changed_receipt_is_not_believed(operator, moved):
