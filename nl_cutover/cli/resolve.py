@@ -103,7 +103,11 @@ def _document(result: Resolution) -> Document:
         facts.append(("asked now", result.answer))
     rows = [[w.entry.old, w.entry.new, " ".join(w.stores), w.entry.content_digest[:16]] for w in result.archives]
     several = len(result.archives) > 1
-    steps = [] if result.answer is not None or several else ["ask Memory Core itself: nl-cutover resolve ID --ask"]
+    steps = (
+        []
+        if result.answer is not None or several
+        else [f"ask Memory Core itself: nl-cutover resolve {result.id} --ask"]
+    )
     return document(
         "resolve",
         result,

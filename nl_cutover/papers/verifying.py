@@ -213,7 +213,8 @@ def _cannot(paper: Paper) -> list[str]:
         found.append(f"whether another receipt came after {last.path.name}")
     return [
         *found,
-        "whether Memory Core still holds what it held then: ask it, with nl-cutover verify",
+        "whether Memory Core still holds what it held then: ask it for one archive with nl-cutover resolve ID --ask, "
+        "for all with nl-cutover verify, which needs stores and custody folder",
         "whether telemetry is stored: Memory Core has no operation that reads it",
     ]
 
@@ -223,7 +224,9 @@ def _next_steps(verdict: str, unsigned: Sequence[Read]) -> list[str]:
         case "broken":
             return ["do not act on these receipts; bring the folder back from a backup, or ask who wrote them"]
         case "unreadable":
-            return ["a file is torn, is no receipt, or is of a newer version: name the others alone, or bring it back"]
+            return [
+                "a file was changed, is torn, is no receipt, or is of a newer version: bring it back, or name the others alone"
+            ]
         case "unsigned":
             wrong = [one.path.name for one in unsigned if signature_path(one.path).exists()]
             names = " ".join(str(one.path) for one in unsigned)

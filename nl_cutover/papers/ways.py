@@ -82,7 +82,7 @@ def _answer(entry: Mapped, sessions: Sessions, url: str) -> tuple[ExitCode, str]
         return ExitCode.DIFFERENCE, f"what Memory Core gives back now has the carried digest {digest}"
     if not isinstance(replays, int | float) or replays < entry.marks_made:
         return ExitCode.DIFFERENCE, f"Memory Core counts {replays} replays, {entry.marks_made} were made"
-    return ExitCode.PROVED, f"Memory Core gives back now what was carried: the digest is equal, {replays} replays"
+    return ExitCode.PROVED, f"Memory Core gives back now what was carried: the digest is equal, {replays:g} replays"
 
 
 def _ways(paper: Paper, name: str) -> Iterator[Way]:
