@@ -14,6 +14,7 @@ import msgspec
 from ..contract import javascript as js
 from ..contract.telemetry import action_digest
 from ..custody import directory, receipts
+from ..custody.reading import LedgerReader
 from ..errors import RefusedError, UnreachableError
 from ..ingress.preflight import Plane
 from ..plane.backup import Backup, backup, known_backup
@@ -99,17 +100,25 @@ class Container:
         made = self.facts(plane) | {"evidence": self.evidence.words, "backup": None}
         missing = ["durability: not proved until `nl-cutover plane prove`"]
         if take_backup:
-            made["backup"] = msgspec.to_builtins(self._backup(custody))
+            taken, late = self._backup(custody)
+            made["backup"] = msgspec.to_builtins(taken)
+            missing += late
         else:
             missing.append("backup: declined (--no-backup)")
         return made | {"not_proved": missing}
 
-    def _backup(self, custody: Path) -> Backup:
-        folder = custody / BACKUPS
-        if directory.exists(custody) and (earlier := known_backup(folder)) is not None:
-            return earlier
+    def _backup(self, custody: Path) -> tuple[Backup, list[str]]:
+        """The one of the run's beginning; where there is none, one of now, and what a run that began before lacks."""
+        folder, late = custody / BACKUPS, []
+        if directory.exists(custody):
+            with LedgerReader(custody) as reader:
+                run = reader.run()
+            if run is not None:
+                if (earlier := known_backup(folder, self.pin, before_ms=run["created_at"])) is not None:
+                    return earlier, []
+                late = ["backup: there is none of this graph from before the run's first row; this one is of now"]
         directory.create(custody)
-        return backup(self.engine, self.pin, folder, clock=self.clock)
+        return backup(self.engine, self.pin, folder, clock=self.clock), late
 
 
 class NoContainer(msgspec.Struct, frozen=True):
