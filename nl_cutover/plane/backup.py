@@ -26,6 +26,8 @@ from .evidence import run_reader
 from .inside import COUNTS
 from .locate import Pin
 
+_HEADER = 100  # bytes of an SQLite file's header
+
 
 class Backup(msgspec.Struct, frozen=True):
     """`counts`: nodes by label, counted inside in the snapshot that was copied and again in the restored copy."""
@@ -55,9 +57,22 @@ def backup(engine: Engine, pin: Pin, folder: Path, *, clock: Callable[[], float]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            digest = hashlib.sha256()
+            digest, head, came = hashlib.sha256(), b"", 0
 
             def keep(chunk: bytes) -> None:
+                nonlocal head, came
+                if len(head) < _HEADER:
+                    head += chunk[: _HEADER - len(head)]
+                    if (told := _told(head)) > (free := shutil.disk_usage(folder).free):
+                        raise CustodyError(
+                            f"{folder} has {free} bytes free for a copy of {told}", "make room, then again"
+                        )
+                came += len(chunk)
+                if came > (told := _told(head)):
+                    raise UnreachableError(
+                        f"the copy of the graph does not end: its header tells {told} bytes, more came out of {pin.words}",
+                        "look at what runs in the container; nothing was kept",
+                    )
                 digest.update(chunk)
                 try:
                     file.write(chunk)
@@ -104,6 +119,14 @@ def known_backup(folder: Path, pin: Pin, *, before_ms: float) -> Backup | None:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     reader = f"an earlier call, {stamp}: the newest of this graph before the run's first row"
     return Backup(str(newest), digest, newest.stat().st_size, restored_counts(newest), reader)
+
+
+def _told(head: bytes) -> int:
+    """The size of an SQLite file by its header, bytes; that of the header until all of it is there."""
+    if len(head) < _HEADER:
+        return _HEADER
+    size = int.from_bytes(head[16:18], "big")
+    return (65_536 if size == 1 else size) * int.from_bytes(head[28:32], "big") * head.startswith(b"SQLite format 3\0")
 
 
 def _stamp(ms: float) -> str:

@@ -1,21 +1,25 @@
-"""Which backup is the run's own."""
+"""Which backup is the run's own, and that neither a copy nor an answer without an end is taken in."""
 
 import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from nl_cutover.errors import DifferenceError
-from nl_cutover.migration.containers import Container
+from nl_cutover.errors import CustodyError, DifferenceError, UnreachableError
 from nl_cutover.plane import backup as module
+from nl_cutover.plane import execution
 from nl_cutover.plane.backup import backup, known_backup
+from nl_cutover.plane.engine import Engine
+from nl_cutover.plane.evidence import graph_facts
 from nl_cutover.plane.execution import Ran
+from nl_cutover.plane.inside import MARK
 from nl_cutover.plane.locate import pin_of
 
 from .scene import Scene
-from .test_inspection import inspection, mount
+from .test_inspection import FACT, inspection, mount
 
 GRAPH = "CREATE TABLE Nodes (id TEXT PRIMARY KEY, data TEXT)"
 PIN = pin_of(inspection(mount("volume", "graph"), env=["NEO_PLANE_ID=p"]))
@@ -92,3 +96,83 @@ def test_a_run_that_began_without_a_backup_says_that_this_one_is_late(container,
     beside = scene.receipt("migrate")["container"]
     assert beside["backup"]["counts"] == {"nl-transaction-archive": 3}
     assert any("before the run's first row" in words for words in beside["not_proved"])
+
+
+ENDS = 64 << 20  # of what would have no end, so that a test that fails does end
+
+
+class Endless:
+    """`first`, then `chunk` again and again; `sent` counts bytes."""
+
+    def __init__(self, first: bytes, chunk: bytes, wire: int = 1):
+        self.first, self.chunk, self.wire, self.sent = first, chunk, wire, 0
+
+    def frames(self, _):
+        yield 1, MARK + self.first
+        while self.sent < ENDS:
+            self.sent += len(self.chunk)
+            yield self.wire, self.chunk
+
+    def engine(self, monkeypatch) -> Engine:
+        class Api:
+            def exec_create(self, *_, **__):
+                return {"Id": "1"}
+
+            def exec_start(self, *_, **__):
+                return Mock()
+
+            def exec_inspect(self, _):
+                return {"ExitCode": 0}
+
+        monkeypatch.setattr(execution, "_frames", self.frames)
+        return Engine(None, Api())
+
+
+def test_a_copy_ends_where_its_header_says(monkeypatch, tmp_path, graph):
+    endless = Endless(graph, b"\0" * (1 << 16))
+    with pytest.raises(UnreachableError, match=f"does not end.*tells {len(graph)} bytes"):
+        backup(endless.engine(monkeypatch), PIN, tmp_path / "backups", clock=lambda: 0)
+    assert endless.sent <= 1 << 16
+    assert list((tmp_path / "backups").iterdir()) == []
+    none = Endless(b"", b"no graph" * 4096)
+    with pytest.raises(UnreachableError, match="does not end"):
+        backup(none.engine(monkeypatch), PIN, tmp_path / "backups", clock=lambda: 0)
+    assert none.sent <= 1 << 16
+
+
+def test_a_copy_for_which_there_is_no_room_is_not_begun(monkeypatch, tmp_path, graph):
+    huge = Endless(graph[:28] + b"\xff" * 4 + graph[32:], b"\0" * (1 << 16))
+    with pytest.raises(CustodyError, match="bytes free"):
+        backup(huge.engine(monkeypatch), PIN, tmp_path / "backups", clock=lambda: 0)
+    assert huge.sent == 0
+
+
+HEAD = b'{"reader": "r", "now": 1}\n'
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        pytest.param(Endless(HEAD, FACT * 1000), id="facts"),
+        pytest.param(Endless(HEAD, b" " * (1 << 16)), id="a line"),
+        pytest.param(Endless(HEAD, b"word\n" * 1000, wire=2), id="errors"),
+    ],
+)
+def test_facts_without_an_end_are_none(monkeypatch, endless):
+    with pytest.raises(UnreachableError, match="does not end"):
+        graph_facts(endless.engine(monkeypatch), PIN, lambda: 0)
+    assert endless.sent < 2 << 20
+
+
+def test_words_without_an_end_in_place_of_a_reader_are_no_answer(monkeypatch):
+    endless = Endless(b"", b"cannot exec" * 1000)
+    monkeypatch.setattr(endless, "frames", lambda _: ((1, endless.chunk) for _ in count_sent(endless)))
+    with pytest.raises(UnreachableError, match="is none"):
+        graph_facts(endless.engine(monkeypatch), PIN, lambda: 0)
+    assert endless.sent < 1 << 20
+
+
+def count_sent(endless: Endless):
+    while endless.sent < ENDS:
+        endless.sent += len(endless.chunk)
+        yield
