@@ -157,30 +157,32 @@ def publishes(listed: dict[str, Any], url: str) -> bool:
     return False
 
 
-def tied(engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: str | None) -> list[str]:
-    """What binds the container to the ingress, so that one receipt may name both.
+class Ties(msgspec.Struct, frozen=True):
+    """What binds a container to an ingress, and which of both ties, the published port and the plane id, is not proved."""
+
+    proved: list[str]
+    not_proved: list[str]
+
+
+def tied(
+    engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: str | None, *, silent: bool = False
+) -> Ties:
+    """So that one receipt may name both. `silent`: the ingress did not answer while the container was stopped.
 
     Raises RefusedError where something speaks against it, or nothing for it.
     """
-    with engine.asking("the listing of containers") as api:
-        listed = [one for one in api.containers() if publishes(one, url)] if engine.facts.local else []
-    found = []
-    for one in listed:
-        if one["Id"] == pin.id:
-            found.append(f"it publishes the port of {url}")
-        elif pin.project is not None and _label(one, PROJECT) == pin.project:
-            found.append(f"{_name(one)} of its compose project publishes the port of {url}")
-        else:
-            raise RefusedError(
-                f"{url} leads to {shown(one)}, not to {pin.words}", "correct --url or --container; nothing was sent"
-            )
+    led = leads(engine, pin, url) or (f"{url} was silent while it was stopped" if silent else None)
+    found = [] if led is None else [f"published port: {led}"]
+    missing = [f"published port: nothing shows that {url} leads to {pin.words}"] if led is None else []
     if pin.plane_id is not None and plane_id is not None:
         if pin.plane_id != plane_id:
             raise RefusedError(
                 f"{pin.words} is of plane {pin.plane_id}, the ingress answers for {plane_id}",
                 "correct --url or --container; nothing was sent",
             )
-        found.append(f"both say plane {plane_id}")
+        found.append(f"plane id: both say {plane_id}")
+    else:
+        missing.append(f"plane id: {pin.words if pin.plane_id is None else 'the ingress'} names none")
     # Every Memory Core has the same one by default: alone it ties nothing.
     if found and data_root is not None and pin.home.path.startswith(data_root.rstrip("/") + "/"):
         found.append(f"its graph lies in the data root {data_root} of the ingress")
@@ -188,7 +190,24 @@ def tied(engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: st
         raise RefusedError(
             f"nothing ties {pin.words} to {url}: no published port, no plane id", "set NEO_PLANE_ID in the container"
         )
-    return found
+    return Ties(found, missing)
+
+
+def leads(engine: Engine, pin: Pin, url: str) -> str | None:
+    """How `url` leads to the container; None where no published port tells. Raises RefusedError where it leads elsewhere."""
+    if not engine.facts.local:
+        return None
+    with engine.asking("the listing of containers") as api:
+        found = [one for one in api.containers() if publishes(one, url)]
+    for one in found:
+        if one["Id"] == pin.id:
+            return f"it publishes the port of {url}"
+        if pin.project is not None and _label(one, PROJECT) == pin.project:
+            return f"{_name(one)} of its compose project publishes the port of {url}"
+        raise RefusedError(
+            f"{url} leads to {shown(one)}, not to {pin.words}", "correct --url or --container; nothing was sent"
+        )
+    return None
 
 
 def pin_of(facts: dict[str, Any]) -> Pin:
