@@ -20,7 +20,7 @@ from ..ingress.preflight import Plane
 from ..plane.backup import Backup, backup, known_backup
 from ..plane.engine import Engine, NoEngine
 from ..plane.evidence import Answer, nodes
-from ..plane.locate import Pin, Wanted, inspected, leads, link_of, locate, raw, tied
+from ..plane.locate import Pin, Wanted, finished, inspected, leads, link_of, locate, raw, tied
 from ..plane.mounts import health_of, volume_trouble
 from ..stores.holders import holders_of
 from ..stores.identity import Located, resolve
@@ -87,7 +87,8 @@ class Container:
         return ContainerEvidence(self.engine, self.pin, self.clock, self.url)
 
     def facts(self, plane: Plane, *, silent: bool = False) -> dict[str, Any]:
-        """What a receipt says of it. Raises RefusedError where it is not the ingress's, or keeps nothing."""
+        """What a receipt says of it. Raises RefusedError where it is not the ingress's, is not alone, or keeps nothing."""
+        finished(self.engine, self.pin)
         ties = tied(self.engine, self.pin, plane.url, plane.plane_id, plane.data_root, silent=silent)
         if (trouble := not_durable(self.engine, self.pin)) is not None:
             raise RefusedError(trouble, "put the graph on a named volume first; nothing was sent")

@@ -19,7 +19,7 @@ from ..plane.backup import Backup, backup
 from ..plane.durability import Returned
 from ..plane.engine import Engine, EngineFacts, NoEngine
 from ..plane.evidence import Facts, graph_facts
-from ..plane.locate import Pin, Wanted, leads, locate, raw, tied
+from ..plane.locate import Pin, Wanted, finished, leads, locate, raw, tied
 from ..plane.mounts import Health, Mount, health_of, mounts_of
 from ..stores.report import Report
 from ..verdicts import ExitCode
@@ -129,6 +129,7 @@ def _look(engine: Engine, pin: Pin, wanted: Wanted, known: dict[str, Any], clock
     facts = raw(engine, pin.id)
     health = health_of(facts)
     known.update(container=pin, health=health, mounts=mounts_of(facts))
+    finished(engine, pin)
     pin.running()
     known["graph"], answer = graph_facts(engine, pin, clock)
     known.update(reader=answer.reader, clock_offset_s=answer.clock_offset_s)

@@ -268,7 +268,7 @@ class Listing:
     def __init__(self, *running):
         self._running = running
 
-    def containers(self):
+    def containers(self, all=False):
         return list(self._running)
 
 
