@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
+from .settings import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     error: str
     next_steps: list[str]
+
+
+def finite(value: float | None) -> float | None:
+    """A duration that clocks can count: `min` alone lets pass what is no number, or has no end."""
+    if value is not None and not 0 <= value <= LONGEST:
+        raise typer.BadParameter(f"{value:g} is not between 0 and {LONGEST:g}")
+    return value
 
 
 Checkouts = Annotated[
@@ -73,7 +81,12 @@ ProxiesOption = Annotated[
 ]
 WaitOption = Annotated[
     float | None,
-    typer.Option("--wait", help="Seconds that one call may wait for a busy server (429, 503).  [default: 30]", min=0.0),
+    typer.Option(
+        "--wait",
+        help="Seconds that one call may wait for a busy server (429, 503).  [default: 30]",
+        min=0.0,
+        callback=finite,
+    ),
 ]
 ExpectOption = Annotated[
     int | None, typer.Option("--expect-checkouts", help="Refuse unless exactly N are found.", metavar="N", min=1)
@@ -120,7 +133,9 @@ UpdatesOption = Annotated[
 CreateOption = Annotated[
     bool, typer.Option("--create-missing", help="Make the tables that are absent, so that they are sealed too.")
 ]
-LockOption = Annotated[float, typer.Option("--lock-timeout", help="Seconds to wait for a store's lock.", min=0)]
+LockOption = Annotated[
+    float, typer.Option("--lock-timeout", help="Seconds to wait for a store's lock.", min=0, callback=finite)
+]
 
 
 def endpoint(settings: Settings, *, cleartext: bool) -> Endpoint:

@@ -23,6 +23,7 @@ from .common import (
     UpdatesOption,
     UrlOption,
     finish,
+    finite,
 )
 
 
@@ -31,7 +32,8 @@ def cut(
     checkouts: Checkouts = None,
     root: Roots = None,
     max_age: Annotated[
-        float, typer.Option("--max-age", help="Oldest verification that is good enough, in minutes.", min=0)
+        float,
+        typer.Option("--max-age", help="Oldest verification that is good enough, in minutes.", min=0, callback=finite),
     ] = 15,
     hold_file: Annotated[
         Path | None, typer.Option("--hold-file", help="Do not land while this file exists.", metavar="PATH")

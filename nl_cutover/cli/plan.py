@@ -21,6 +21,7 @@ from .common import (
     ReceiptOption,
     Roots,
     finish,
+    finite,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ ReplaysOption = Annotated[
 LifeGapOption = Annotated[
     float | None,
     typer.Option(
-        "--life-gap", help="Hours after which an equal sequence id is another process life.  [default: 96]", min=0.0
+        "--life-gap",
+        help="Hours after which an equal sequence id is another process life.  [default: 96]",
+        min=0.0,
+        callback=finite,
     ),
 ]
 

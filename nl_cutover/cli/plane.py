@@ -25,6 +25,7 @@ from .common import (
     UrlOption,
     endpoint,
     finish,
+    finite,
     identity_sessions,
 )
 
@@ -147,7 +148,9 @@ def prove(
     recreate: Annotated[
         bool, typer.Option("--recreate", help="Remove the container and make it anew from its own configuration.")
     ] = False,
-    deadline: Annotated[float, typer.Option("--deadline", help="Seconds until it must be healthy.", min=1)] = 120,
+    deadline: Annotated[
+        float, typer.Option("--deadline", help="Seconds until it must be healthy.", min=1, callback=finite)
+    ] = 120,
     url: UrlOption = None,
     token_env: TokenOption = None,
     plane: PlaneOption = None,

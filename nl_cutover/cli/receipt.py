@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..verdicts import ExitCode
-from .common import ConfigOption, CustodyOption, Format, FormatOption, finish
+from .common import ConfigOption, CustodyOption, Format, FormatOption, finish, finite
 
 if TYPE_CHECKING:
     from ..papers.verifying import Paper
@@ -117,7 +117,7 @@ def merge(
         list[str], typer.Option("--expect-host", help="A host whose receipt must be here; repeatable.", metavar="NAME")
     ],
     max_age: Annotated[
-        float, typer.Option("--max-age", help="Oldest receipt that is good enough, in minutes.", min=0)
+        float, typer.Option("--max-age", help="Oldest receipt that is good enough, in minutes.", min=0, callback=finite)
     ] = 15,
     allowed_signers: SignersOption = None,
     signer: SignerOption = None,

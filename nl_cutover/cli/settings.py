@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from ..contract.wire import DEFAULT_TOKEN_ENV, DEFAULT_URL, PLANE_ID
 from ..errors import UsageError
 
 CONFIG_NAME = "nl-cutover.toml"
+LONGEST = 1e6  # of seconds, minutes or hours; what counts them in ms has 31 bits somewhere
 
 
 class ConfiguredCheckout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,7 +36,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str = DEFAULT_URL
     token_env: str = DEFAULT_TOKEN_ENV
     environment_proxies: bool = False
-    wait: float = 30.0  # seconds that one call may wait for a busy server
+    wait: Annotated[float, msgspec.Meta(ge=0, le=LONGEST)] = 30.0  # seconds that one call may wait for a busy server
     custody: str | None = None
     owner: str | None = None
     plane: ConfiguredPlane = ConfiguredPlane()

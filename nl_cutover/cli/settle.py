@@ -17,6 +17,7 @@ from .common import (
     ProjectOption,
     ServiceOption,
     finish,
+    finite,
 )
 
 GraphOption = Annotated[
@@ -28,7 +29,8 @@ EvidenceOption = Annotated[
     typer.Option("--evidence", help="`container`: read inside Memory Core's container, or fail.", metavar="WHERE"),
 ]
 QuietOption = Annotated[
-    float, typer.Option("--quiet", help="Seconds since a call before its absence is believed.", min=0.0)
+    float,
+    typer.Option("--quiet", help="Seconds since a call before its absence is believed.", min=0.0, callback=finite),
 ]
 
 

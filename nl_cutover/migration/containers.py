@@ -14,12 +14,13 @@ import msgspec
 from ..contract import javascript as js
 from ..contract.telemetry import action_digest
 from ..custody import directory, receipts
+from ..custody.reading import LedgerReader
 from ..errors import RefusedError, UnreachableError
 from ..ingress.preflight import Plane
 from ..plane.backup import Backup, backup, known_backup
 from ..plane.engine import Engine, NoEngine
 from ..plane.evidence import Answer, nodes
-from ..plane.locate import Pin, Wanted, inspected, link_of, locate, raw, tied
+from ..plane.locate import Pin, Wanted, finished, inspected, leads, link_of, locate, raw, tied
 from ..plane.mounts import health_of, volume_trouble
 from ..stores.holders import holders_of
 from ..stores.identity import Located, resolve
@@ -32,10 +33,14 @@ _TOKENS_AT_ONCE = 20_000
 class ContainerEvidence:
     """Evidence read inside the container. `as_of` is the moment before the first question; before it nothing is known."""
 
-    def __init__(self, engine: Engine, pin: Pin, clock: Callable[[], float]) -> None:
-        self._engine, self._pin, self._clock = engine, pin, clock
+    def __init__(self, engine: Engine, pin: Pin, clock: Callable[[], float], url: str) -> None:
+        self._engine, self._pin, self._clock, self._url = engine, pin, clock, url
         self._asked: list[Answer] = []
         self.words = f"{pin.words}, read inside it"
+
+    @property
+    def led(self) -> bool:
+        return leads(self._engine, self._pin, self._url) is not None
 
     @property
     def as_of(self) -> float:
@@ -75,21 +80,24 @@ class Container:
     engine: Engine
     pin: Pin
     clock: Callable[[], float]
+    url: str
 
     @property
     def evidence(self) -> ContainerEvidence:
-        return ContainerEvidence(self.engine, self.pin, self.clock)
+        return ContainerEvidence(self.engine, self.pin, self.clock, self.url)
 
-    def facts(self, plane: Plane) -> dict[str, Any]:
-        """What a receipt says of it. Raises RefusedError where it is not the ingress's, or keeps nothing."""
-        ties = tied(self.engine, self.pin, plane.url, plane.plane_id, plane.data_root)
+    def facts(self, plane: Plane, *, silent: bool = False) -> dict[str, Any]:
+        """What a receipt says of it. Raises RefusedError where it is not the ingress's, is not alone, or keeps nothing."""
+        finished(self.engine, self.pin)
+        ties = tied(self.engine, self.pin, plane.url, plane.plane_id, plane.data_root, silent=silent)
         if (trouble := not_durable(self.engine, self.pin)) is not None:
             raise RefusedError(trouble, "put the graph on a named volume first; nothing was sent")
         health = health_of(raw(self.engine, self.pin.id))
         return {
             "engine": msgspec.to_builtins(self.engine.facts),
             "pin": msgspec.to_builtins(self.pin),
-            "tied": ties,
+            "tied": ties.proved,
+            "not_proved": ties.not_proved,
             "health": health.kind,
             "graph_on": self.pin.home.words,
         }
@@ -97,19 +105,27 @@ class Container:
     def before(self, plane: Plane, custody: Path, *, take_backup: bool) -> dict[str, Any]:
         """`facts`, after a backup of the graph as it was before the run's first row. Raises CutoverError."""
         made = self.facts(plane) | {"evidence": self.evidence.words, "backup": None}
-        missing = ["durability: not proved until `nl-cutover plane prove`"]
+        missing = [*made["not_proved"], "durability: not proved until `nl-cutover plane prove`"]
         if take_backup:
-            made["backup"] = msgspec.to_builtins(self._backup(custody))
+            taken, late = self._backup(custody)
+            made["backup"] = msgspec.to_builtins(taken)
+            missing += late
         else:
             missing.append("backup: declined (--no-backup)")
         return made | {"not_proved": missing}
 
-    def _backup(self, custody: Path) -> Backup:
-        folder = custody / BACKUPS
-        if directory.exists(custody) and (earlier := known_backup(folder)) is not None:
-            return earlier
+    def _backup(self, custody: Path) -> tuple[Backup, list[str]]:
+        """The one of the run's beginning; where there is none, one of now, and what a run that began before lacks."""
+        folder, late = custody / BACKUPS, []
+        if directory.exists(custody):
+            with LedgerReader(custody) as reader:
+                run = reader.run()
+            if run is not None:
+                if (earlier := known_backup(folder, self.pin, before_ms=run["created_at"])) is not None:
+                    return earlier, []
+                late = ["backup: there is none of this graph from before the run's first row; this one is of now"]
         directory.create(custody)
-        return backup(self.engine, self.pin, folder, clock=self.clock)
+        return backup(self.engine, self.pin, folder, clock=self.clock), late
 
 
 class NoContainer(msgspec.Struct, frozen=True):
@@ -144,7 +160,7 @@ def container_of(
         if required or wanted.named:
             raise
         return NoContainer(error.message)
-    return Container(engine, pin, clock)
+    return Container(engine, pin, clock, wanted.url)
 
 
 def not_durable(engine: Engine, pin: Pin) -> str | None:

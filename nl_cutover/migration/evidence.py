@@ -44,6 +44,11 @@ class Evidence(Protocol):
     def words(self) -> str: ...
 
     @property
+    def led(self) -> bool:
+        """Whether it is known to be of the graph behind the ingress before it was seen to hold what went there."""
+        ...
+
+    @property
     def as_of(self) -> float:
         """The moment up to which an absence may be believed, by this host's clock, ms since epoch."""
         ...
@@ -59,6 +64,8 @@ class Evidence(Protocol):
 
 class GraphFile:
     """Evidence from the graph's SQLite file: an embedded MC's, or a consistent copy of one."""
+
+    led = True  # by the operator's word
 
     def __init__(self, path: Path, clock: Callable[[], float] = lambda: time.time() * 1000) -> None:
         located = resolve(path)

@@ -19,7 +19,7 @@ from ..plane.backup import Backup, backup
 from ..plane.durability import Returned
 from ..plane.engine import Engine, EngineFacts, NoEngine
 from ..plane.evidence import Facts, graph_facts
-from ..plane.locate import Pin, Wanted, locate, raw, tied
+from ..plane.locate import Pin, Wanted, finished, leads, locate, raw, tied
 from ..plane.mounts import Health, Mount, health_of, mounts_of
 from ..stores.report import Report
 from ..verdicts import ExitCode
@@ -50,6 +50,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_s: float | None = None
     ingress: Plane | None = None
     tied: list[str] = []
+    not_proved: list[str] = []
     troubles: list[str]
     next_steps: list[str]
 
@@ -128,11 +129,13 @@ def _look(engine: Engine, pin: Pin, wanted: Wanted, known: dict[str, Any], clock
     facts = raw(engine, pin.id)
     health = health_of(facts)
     known.update(container=pin, health=health, mounts=mounts_of(facts))
+    finished(engine, pin)
     pin.running()
     known["graph"], answer = graph_facts(engine, pin, clock)
     known.update(reader=answer.reader, clock_offset_s=answer.clock_offset_s)
     if (plane := known.get("ingress")) is not None:
-        known["tied"] = tied(engine, pin, wanted.url, plane.plane_id, plane.data_root)
+        ties = tied(engine, pin, wanted.url, plane.plane_id, plane.data_root)
+        known.update(tied=ties.proved, not_proved=ties.not_proved)
     if (trouble := not_durable(engine, pin)) is not None:
         raise RefusedError(trouble, "put the graph on a named volume before anything is migrated")
     if health.kind == "unhealthy":
@@ -142,6 +145,9 @@ def _look(engine: Engine, pin: Pin, wanted: Wanted, known: dict[str, Any], clock
             f"the clock of {pin.words} is {answer.clock_offset_s:+g} s off this host's",
             "set it: tokens and stamps are judged by it",
         )
+    if "ingress" in known and leads(engine, pin, wanted.url) is None:  # a plane id alone is what others may say too
+        hint = "name the --url whose port it publishes; `nl-cutover plane prove` shows it by a stop"
+        raise RefusedError(known["not_proved"][0], hint)
 
 
 def evidence(found: Container, *, since_ms: float, tokens: Collection[str]) -> EvidenceReport:
@@ -206,7 +212,7 @@ def prove(
     act = durability.recreate if recreate else durability.restart
     returned = act(found.engine, found.pin, stopped=silent, deadline_s=deadline_s, progress=progress.note)
     _until_it_answers(look, deadline_s)
-    now = Container(found.engine, returned.after, found.clock)
+    now = Container(found.engine, returned.after, found.clock, found.url)
     with Sessions(identities) as sessions:
         verified = verify_run(
             report,
@@ -216,7 +222,7 @@ def prove(
             expected_root=expected_root,
             clock=clock,
             progress=progress,
-            container=lambda plane: now.facts(plane) | {"returned": msgspec.to_builtins(returned)},
+            container=lambda plane: now.facts(plane, silent=True) | {"returned": msgspec.to_builtins(returned)},
         )
     return ProveReport(
         verdict=verified.verdict,

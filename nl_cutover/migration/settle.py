@@ -81,7 +81,8 @@ class Settler:
     def by_evidence(self, evidence: Evidence) -> None:
         """Decide everything that the evidence decides. Rows tried too recently stay as they are.
 
-        Raises RefusedError when the evidence lacks an archive that MC is known to hold: it is of another plane or time.
+        Raises RefusedError when the evidence lacks an archive that MC is known to hold: it is of another plane or time;
+        and when nothing shows that it is of this one.
         """
         if not self._ledger.read(f"SELECT 1 FROM archives WHERE {_UNKNOWN_ARCHIVES} LIMIT 1") and not self._batches():
             return
@@ -91,6 +92,12 @@ class Settler:
                 "SELECT archive_id FROM archives WHERE archive_id IS NOT NULL AND state = 'confirmed'"
             )
         }
+        if not missing and not evidence.led:
+            raise RefusedError(
+                f"nothing proves that the {evidence.words}, is of the plane that the run went to: it publishes no port of "
+                "the ingress, and no archive of the run was read back yet",
+                "settle by --row or --graph FILE; or migrate with --engine none, which leaves these rows unknown",
+            )
         wanted = {d for (d,) in self._ledger.read(f"SELECT call_digest FROM archives WHERE {_UNKNOWN}")}
         marked = {i for (i,) in self._ledger.read("SELECT archive_id FROM archives WHERE marks_state = 'unknown'")}
         nodes = []

@@ -26,6 +26,7 @@ def status_document(report: StatusReport) -> Document:
         ("its clock", "-" if report.clock_offset_s is None else f"{report.clock_offset_s:+g} s"),
         ("ingress", "-" if i is None else f"{i.url}: plane {i.plane_id} at {i.data_root}, {i.server}"),
         ("tied", "; ".join(report.tied) or "-"),
+        *([("not proved", "; ".join(report.not_proved))] if report.not_proved else []),
     ]
     mounts = [[m.target, m.type, shorten(m.source, 40) or "-", "rw" if m.writable else "ro"] for m in report.mounts]
     table = Table("mounts", ["target", "type", "source", "mode"], mounts)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 _BEARER = re.compile(r"(?i)(bearer\s+)[A-Za-z0-9._~+/=-]{6,}")
-_USERINFO = re.compile(r"(?i)\b(https?://)[^/\s@]+@")
+_USERINFO = re.compile(r"(?i)\b(https?://|[a-z][a-z0-9+.-]{1,15}://[^/\s:@]*:)[^/\s@]+@")
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

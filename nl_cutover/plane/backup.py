@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -24,6 +25,8 @@ from .engine import Engine
 from .evidence import run_reader
 from .inside import COUNTS
 from .locate import Pin
+
+_HEADER = 100  # bytes of an SQLite file's header
 
 
 class Backup(msgspec.Struct, frozen=True):
@@ -49,15 +52,27 @@ def backup(engine: Engine, pin: Pin, folder: Path, *, clock: Callable[[], float]
     Raises UnreachableError when the container cannot give it, DifferenceError when it is not what was counted inside,
     CustodyError when it cannot be written.
     """
-    at = datetime.fromtimestamp(clock() / 1000, UTC)
-    target = folder / f"{pin.name}-{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03}Z.sqlite"
+    target = folder / f"{pin.name}-{_stamp(clock())}-{_graph(pin)}.sqlite"
     partial = Path(f"{target}.partial")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            digest = hashlib.sha256()
+            digest, head, came = hashlib.sha256(), b"", 0
 
             def keep(chunk: bytes) -> None:
+                nonlocal head, came
+                if len(head) < _HEADER:
+                    head += chunk[: _HEADER - len(head)]
+                    if (told := _told(head)) > (free := shutil.disk_usage(folder).free):
+                        raise CustodyError(
+                            f"{folder} has {free} bytes free for a copy of {told}", "make room, then again"
+                        )
+                came += len(chunk)
+                if came > (told := _told(head)):
+                    raise UnreachableError(
+                        f"the copy of the graph does not end: its header tells {told} bytes, more came out of {pin.words}",
+                        "look at what runs in the container; nothing was kept",
+                    )
                 digest.update(chunk)
                 try:
                     file.write(chunk)
@@ -90,14 +105,39 @@ def backup(engine: Engine, pin: Pin, folder: Path, *, clock: Callable[[], float]
     return Backup(str(target), trailer.sha256, trailer.bytes, counts, trailer.reader)
 
 
-def known_backup(folder: Path) -> Backup | None:
-    """The first backup in `folder`, restored and counted anew; None where there is none. Raises DifferenceError."""
-    found = sorted(folder.glob("*.sqlite"))
-    if not found:
+def known_backup(folder: Path, pin: Pin, *, before_ms: float) -> Backup | None:
+    """The newest backup of `pin`'s graph that is no younger than that, restored and counted anew; None without one.
+
+    Whatever container it was taken from: made anew, it has another name. Raises DifferenceError.
+    """
+    named = re.compile(rf".+-(\d{{8}}T\d{{9}}Z)-{_graph(pin)}\.sqlite")
+    taken = [(found[1], path) for path in folder.glob("*.sqlite") if (found := named.fullmatch(path.name))]
+    stamp, newest = max(((at, path) for at, path in taken if at <= _stamp(before_ms)), default=("", None))
+    if newest is None:
         return None
-    with open(found[0], "rb") as file:
+    with open(newest, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Backup(str(found[0]), digest, found[0].stat().st_size, restored_counts(found[0]), "an earlier call")
+    reader = f"an earlier call, {stamp}: the newest of this graph before the run's first row"
+    return Backup(str(newest), digest, newest.stat().st_size, restored_counts(newest), reader)
+
+
+def _told(head: bytes) -> int:
+    """The size of an SQLite file by its header, bytes; that of the header until all of it is there."""
+    if len(head) < _HEADER:
+        return _HEADER
+    size = int.from_bytes(head[16:18], "big")
+    return (65_536 if size == 1 else size) * int.from_bytes(head[28:32], "big") * head.startswith(b"SQLite format 3\0")
+
+
+def _stamp(ms: float) -> str:
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    return f"{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03}Z"
+
+
+def _graph(pin: Pin) -> str:
+    """Tells one graph from another in a file's name: the plane, and where it lives."""
+    home = pin.home
+    return hashlib.sha256(repr((pin.plane_id, home.kind, home.source, home.path)).encode()).hexdigest()[:8]
 
 
 def restored_counts(copy: Path) -> dict[str, int]:

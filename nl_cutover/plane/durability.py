@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import RefusedError, UnreachableError
 from .engine import Engine
-from .locate import ASIDE, Pin, inspected, pin_of, raw
+from .locate import Pin, aside, inspected, pin_of, raw
 from .mounts import health_of
 
 STOP_S = 60  # the engine's own 10 s turn a slow end into a kill
@@ -66,14 +66,15 @@ def recreate(
     _may_stop(pin, facts)
     if pin.home.refusal is not None:
         raise RefusedError(f"{pin.words} is not recreated: {pin.home.refusal}", "put the graph on a named volume first")
-    aside = f"{pin.name}{ASIDE}{pin.id[:12]}"
     progress(f"stopping {pin.words}")
     try:
         code = _stop(engine, pin)
         stopped()
         progress(f"making {pin.name} anew")
         with engine.asking(f"the making of {pin.name}") as api:
-            api.rename(pin.id, aside)
+            api.rename(pin.id, aside(pin, _policy(facts)))
+            if _policy(facts):  # not even the engine's own start may bring up both
+                api.update_container(pin.id, restart_policy={"Name": "no"})
             config, further = configuration(facts)
             if api.inspect_image(pin.image)["Id"] == pin.image_id:
                 config["Image"] = pin.image  # the tag has not moved on
@@ -93,7 +94,7 @@ def recreate(
             api.start(made)
         health = wait_until_well(engine, made, deadline_s=deadline_s)
     except BaseException:
-        _bring_back(engine, pin)
+        _bring_back(engine, pin, facts)
         raise
     with engine.asking(f"the removal of the old {pin.words}") as api:
         api.remove_container(pin.id, v=False)
@@ -181,7 +182,14 @@ def _stop(engine: Engine, pin: Pin) -> int:
     return int(raw(engine, pin.id)["State"].get("ExitCode") or 0)
 
 
-def _bring_back(engine: Engine, pin: Pin) -> None:
+def _policy(facts: dict[str, Any]) -> str:
+    """By which a container restarts, as `docker update --restart` takes it; empty where it does not."""
+    policy = facts["HostConfig"].get("RestartPolicy") or {}
+    name, most = policy.get("Name") or "no", policy.get("MaximumRetryCount")
+    return "" if name == "no" else f"{name}:{most}" if most else name
+
+
+def _bring_back(engine: Engine, pin: Pin, facts: dict[str, Any]) -> None:
     with engine.asking(f"the return of {pin.words}") as api:
         if raw(engine, pin.id)["Name"] != f"/{pin.name}":
             # By its name: the engine may have made it although its answer never came.
@@ -189,3 +197,5 @@ def _bring_back(engine: Engine, pin: Pin) -> None:
                 api.remove_container(one["Id"], v=False, force=True)
             api.rename(pin.id, pin.name)
         api.start(pin.id)
+        if _policy(facts):
+            api.update_container(pin.id, restart_policy=facts["HostConfig"]["RestartPolicy"])

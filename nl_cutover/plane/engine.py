@@ -45,7 +45,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return f"{self.url} ({self.why})"
+        return f"{shown(self.url)} ({self.why})"
 
 
 class NoEngine(msgspec.Struct, frozen=True):
@@ -135,6 +135,9 @@ def connect(choice: Choice | NoEngine, *, deadline_s: float = DEADLINE_S) -> Eng
     """Ask the engine for its version. The SDK is imported only once something answers on the socket."""
     if isinstance(choice, NoEngine):
         return choice
+    if shown(choice.url) != choice.url:  # the SDK takes no password either, and quotes it
+        hint = "name it without: ssh://USER@HOST with a key, or tcp://HOST:PORT with TLS"
+        return NoEngine("failed", f"the engine {choice.words} is named with credentials, which it does not take", hint)
     if choice.socket is not None and (failure := _knock(choice, choice.socket, deadline_s)) is not None:
         return failure
     try:
@@ -164,6 +167,16 @@ def connect(choice: Choice | NoEngine, *, deadline_s: float = DEADLINE_S) -> Eng
     return Engine(EngineFacts(choice.url, choice.why, server, api.api_version, choice.local, podman), api)
 
 
+def shown(url: str) -> str:
+    """How an engine's URL is written: without what stands before the @ of its host, but for the user of ssh."""
+    scheme, sep, rest = url.partition("://") if "://" in url else ("", "", url)
+    held, at, host = rest.rpartition("@")
+    user, colon, _ = held.partition(":")
+    if not at or scheme.endswith(("unix", "npipe")) or (scheme == "ssh" and not colon):
+        return url
+    return f"{scheme}{sep}{user + ':' if scheme == 'ssh' else ''}[redacted]@{host}"
+
+
 def _context(folder: Path, name: str, why: str) -> Choice | NoEngine:
     if name == "default":
         return Choice(DEFAULT, why)
@@ -172,7 +185,8 @@ def _context(folder: Path, name: str, why: str) -> Choice | NoEngine:
         meta = json.loads((folder / "contexts" / "meta" / key / "meta.json").read_bytes())
         url = str(meta["Endpoints"]["docker"]["Host"])
     except (OSError, ValueError, KeyError, TypeError):
-        return NoEngine("context", f"the docker context {name} ({why}) is not defined in {folder}", "docker context ls")
+        what = f"the docker context {shown(name)} ({why}) is not defined in {folder}"
+        return NoEngine("context", what, "docker context ls")
     tls = folder / "contexts" / "tls" / key / "docker"
     return Choice(
         url, why if why.startswith("context") else f"{why}, context {name}", str(tls) if tls.is_dir() else None

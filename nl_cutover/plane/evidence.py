@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from .locate import Pin
 
 _HERE = Path(__file__).parent
 _LINE = 256 << 20  # bytes of a node's text; what is longer is no answer
+_FACTS = 1 << 20  # bytes of what a graph's facts may be
+_STRAY = 1 << 16  # bytes of what may come in place of a reader
 _NO_SUCH_PROGRAM = (126, 127)
 
 
@@ -43,7 +46,9 @@ class Facts(msgspec.Struct, frozen=True):
 def graph_facts(engine: Engine, pin: Pin, clock: Callable[[], float]) -> tuple[Facts, Answer]:
     """What the graph holds. Raises UnreachableError."""
     found: list[Facts] = []
-    answer = _ask(engine, pin, clock, lambda value: found.append(msgspec.convert(value, Facts)), {"op": "facts"})
+    answer = _ask(
+        engine, pin, clock, lambda value: found.append(msgspec.convert(value, Facts)), {"op": "facts"}, _FACTS
+    )
     if len(found) != 1:
         raise _no_answer(pin)
     return found[0], answer
@@ -75,7 +80,7 @@ def run_reader(engine: Engine, pin: Pin, orders: dict[str, Any], out: Callable[[
     pin.running()
     line = json.dumps(orders | {"db": pin.home.path}).encode() + b"\n"
     for command in _commands():
-        ran = execute(engine, pin, command, line, _AfterMark(out).feed)
+        ran = execute(engine, pin, command, line, _AfterMark(pin, out).feed)
         if ran.code not in _NO_SUCH_PROGRAM:
             break
     else:
@@ -97,12 +102,26 @@ def _commands() -> Iterator[list[str]]:
 
 
 def _ask(
-    engine: Engine, pin: Pin, clock: Callable[[], float], each: Callable[[Any], object], orders: dict[str, Any]
+    engine: Engine,
+    pin: Pin,
+    clock: Callable[[], float],
+    each: Callable[[Any], object],
+    orders: dict[str, Any],
+    most: float = math.inf,
 ) -> Answer:
     asked_at = clock()
-    lines = _Lines(each)
+    lines, came = _Lines(each), 0
+
+    def feed(chunk: bytes) -> None:
+        nonlocal came
+        came += len(chunk)
+        if came > most:
+            what = f"the answer from inside {pin.words} does not end: more than {most} bytes came"
+            raise UnreachableError(what, "look at what runs in it")
+        lines.feed(chunk)
+
     try:
-        run_reader(engine, pin, orders, lines.feed)
+        run_reader(engine, pin, orders, feed)
         head = lines.end()
         return Answer(str(head["reader"]), asked_at, round((head["now"] - asked_at) / 1000, 1))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, msgspec.ValidationError):
@@ -119,15 +138,19 @@ def _no_answer(pin: Pin) -> UnreachableError:
 class _AfterMark:
     """Passes on what follows the reader's mark: what an engine says in a missing program's place comes as output too."""
 
-    def __init__(self, out: Callable[[bytes], object]) -> None:
-        self._out, self._head = out, b""
+    def __init__(self, pin: Pin, out: Callable[[bytes], object]) -> None:
+        self._pin, self._out, self._head, self._stray = pin, out, b"", 0
 
     def feed(self, chunk: bytes) -> None:
         if len(self._head) < len(MARK):
             self._head += chunk
             chunk = self._head[len(MARK) :]
             self._head = self._head[: len(MARK)]
-        if chunk and self._head == MARK:
+        if self._head != MARK:
+            self._stray += len(chunk)
+            if self._stray > _STRAY:
+                raise _no_answer(self._pin)
+        elif chunk:
             self._out(chunk)
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
+from ..errors import UnreachableError
 from .engine import Engine
 from .locate import Pin
 
 _KEPT = 1 << 16  # bytes
+_SAID = 1 << 20  # bytes on stderr that are listened to
 _SILENCE_S = 120.0  # a large graph is walked without a word
 
 
@@ -28,7 +30,7 @@ def execute(engine: Engine, pin: Pin, command: list[str], stdin: bytes, out: Cal
 
     What a program wrote before the client has read the headers would be lost in the client's buffer.
     """
-    err = bytearray()
+    err, said = bytearray(), 0
     with engine.asking(f"the look into {pin.words}") as api:
         # NODE_OPTIONS may preload Neo.
         made = api.exec_create(pin.id, command, stdin=True, environment={"NODE_OPTIONS": ""})
@@ -42,6 +44,9 @@ def execute(engine: Engine, pin: Pin, command: list[str], stdin: bytes, out: Cal
                     out(chunk)
                 else:
                     err += chunk
+                    if (said := said + len(chunk)) > _SAID:
+                        what = f"what a reader inside {pin.words} says of its errors does not end"
+                        raise UnreachableError(what, "look at what runs in it")
                     del err[:-_KEPT]
         finally:
             stream.close()

@@ -16,7 +16,7 @@ PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 MC_SERVICE = "mc-server"  # what Neo's compose file calls it
 REVISION = "org.opencontainers.image.revision"
 PLANE = "nl-cutover.plane-id"
-ASIDE = "-before-"  # between name and id of a container that is set aside while it is made anew
+_ASIDE = "-before-"  # between name and id of a container that is set aside while it is made anew
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY = ("", "0.0.0.0", "::")
 
@@ -81,7 +81,7 @@ def locate(engine: Engine, wanted: Wanted) -> Pin:
         )
     with engine.asking("the listing of containers") as api:
         listed: list[dict[str, Any]] = api.containers(all=True)
-    found, how = choose(listed, wanted)
+    found, how = choose([one for one in listed if _set_aside(one) is None], wanted)
     if len(found) > 1:
         alive = [one for one in found if one["State"] == "running"]
         if len(alive) != 1:
@@ -91,14 +91,11 @@ def locate(engine: Engine, wanted: Wanted) -> Pin:
             )
         found = alive
     if not found:
-        for one in listed:
-            name, aside, its_id = _name(one).rpartition(ASIDE)
-            if aside and one["Id"].startswith(its_id):
-                raise UnreachableError(
-                    f"no container is {how}, and {shown(one)} was set aside by a `plane prove --recreate` that was cut off",
-                    f"docker rename {_name(one)} {name} && docker start {name}",
-                )
+        if (left := _unfinished(listed)) is not None:
+            raise UnreachableError(f"no container is {how}, and {left[0]}", left[1])
         raise UnreachableError(f"no container is {how}", "name it: --container NAME")
+    if found[0]["State"] != "running" and (left := _unfinished(listed, _name(found[0]))) is not None:
+        raise UnreachableError(*left)
     facts = raw(engine, found[0]["Id"])
     if not wanted.named and "NEO_MEMORY_DB_PATH" not in environ_of(facts):
         raise UnreachableError(
@@ -106,6 +103,43 @@ def locate(engine: Engine, wanted: Wanted) -> Pin:
             "name the one behind it: --container NAME",
         )
     return pin_of(facts)
+
+
+def finished(engine: Engine, pin: Pin) -> None:
+    """Raises RefusedError where the container was made anew and the one before it is still there."""
+    with engine.asking("the listing of containers") as api:
+        left = _unfinished(api.containers(all=True), pin.name)
+    if left is not None:
+        raise RefusedError(*left)
+
+
+def aside(pin: Pin, policy: str) -> str:
+    """The name of a container while it is made anew; it keeps the restart policy that was taken from it."""
+    return f"{pin.name}{_ASIDE}{pin.id[:12]}{'.' if policy else ''}{policy.replace(':', '_')}"
+
+
+def _set_aside(listed: dict[str, Any]) -> tuple[str, str] | None:
+    """The name and the restart policy that a container had before it was set aside."""
+    name, mark, rest = _name(listed).rpartition(_ASIDE)
+    its_id, _, policy = rest.partition(".")
+    return (name, policy.replace("_", ":")) if mark and its_id and listed["Id"].startswith(its_id) else None
+
+
+def _unfinished(listed: Sequence[dict[str, Any]], name: str | None = None) -> tuple[str, str] | None:
+    """Of the first container that was set aside, or of that name: what it is, and the command that ends it."""
+    for one in listed:
+        if (was := _set_aside(one)) is None or name not in (None, was[0]):
+            continue
+        again = f" && docker update --restart {was[1]} {was[0]}" if was[1] else ""
+        command = f"docker rename {_name(one)} {was[0]}{again} && docker start {was[0]}"
+        for new in listed:
+            if _name(new) == was[0]:
+                command, status = f"docker rm -f {was[0]} && {command}", new.get("Status", "")
+                if new["State"] == "running" and "(unhealthy)" not in status:
+                    wait = f"wait until {was[0]} is healthy, then: " if "(health: starting)" in status else ""
+                    command = f"{wait}docker rm {_name(one)}"
+        return f"{shown(one)} was set aside by a `plane prove --recreate` that was cut off", command
+    return None
 
 
 def inspected(engine: Engine, container: str) -> Pin:
@@ -157,30 +191,32 @@ def publishes(listed: dict[str, Any], url: str) -> bool:
     return False
 
 
-def tied(engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: str | None) -> list[str]:
-    """What binds the container to the ingress, so that one receipt may name both.
+class Ties(msgspec.Struct, frozen=True):
+    """What binds a container to an ingress, and which of both ties, the published port and the plane id, is not proved."""
+
+    proved: list[str]
+    not_proved: list[str]
+
+
+def tied(
+    engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: str | None, *, silent: bool = False
+) -> Ties:
+    """So that one receipt may name both. `silent`: the ingress did not answer while the container was stopped.
 
     Raises RefusedError where something speaks against it, or nothing for it.
     """
-    with engine.asking("the listing of containers") as api:
-        listed = [one for one in api.containers() if publishes(one, url)] if engine.facts.local else []
-    found = []
-    for one in listed:
-        if one["Id"] == pin.id:
-            found.append(f"it publishes the port of {url}")
-        elif pin.project is not None and _label(one, PROJECT) == pin.project:
-            found.append(f"{_name(one)} of its compose project publishes the port of {url}")
-        else:
-            raise RefusedError(
-                f"{url} leads to {shown(one)}, not to {pin.words}", "correct --url or --container; nothing was sent"
-            )
+    led = leads(engine, pin, url) or (f"{url} was silent while it was stopped" if silent else None)
+    found = [] if led is None else [f"published port: {led}"]
+    missing = [f"published port: nothing shows that {url} leads to {pin.words}"] if led is None else []
     if pin.plane_id is not None and plane_id is not None:
         if pin.plane_id != plane_id:
             raise RefusedError(
                 f"{pin.words} is of plane {pin.plane_id}, the ingress answers for {plane_id}",
                 "correct --url or --container; nothing was sent",
             )
-        found.append(f"both say plane {plane_id}")
+        found.append(f"plane id: both say {plane_id}")
+    else:
+        missing.append(f"plane id: {pin.words if pin.plane_id is None else 'the ingress'} names none")
     # Every Memory Core has the same one by default: alone it ties nothing.
     if found and data_root is not None and pin.home.path.startswith(data_root.rstrip("/") + "/"):
         found.append(f"its graph lies in the data root {data_root} of the ingress")
@@ -188,7 +224,24 @@ def tied(engine: Engine, pin: Pin, url: str, plane_id: str | None, data_root: st
         raise RefusedError(
             f"nothing ties {pin.words} to {url}: no published port, no plane id", "set NEO_PLANE_ID in the container"
         )
-    return found
+    return Ties(found, missing)
+
+
+def leads(engine: Engine, pin: Pin, url: str) -> str | None:
+    """How `url` leads to the container; None where no published port tells. Raises RefusedError where it leads elsewhere."""
+    if not engine.facts.local:
+        return None
+    with engine.asking("the listing of containers") as api:
+        found = [one for one in api.containers() if publishes(one, url)]
+    for one in found:
+        if one["Id"] == pin.id:
+            return f"it publishes the port of {url}"
+        if pin.project is not None and _label(one, PROJECT) == pin.project:
+            return f"{_name(one)} of its compose project publishes the port of {url}"
+        raise RefusedError(
+            f"{url} leads to {shown(one)}, not to {pin.words}", "correct --url or --container; nothing was sent"
+        )
+    return None
 
 
 def pin_of(facts: dict[str, Any]) -> Pin:

@@ -88,6 +88,8 @@ def test_what_the_landing_command_prints_is_redacted_in_the_receipt(operator, ch
 def test_redaction_takes_bearer_values_url_credentials_and_given_secrets():
     text = f"Bearer {TOKEN} http://user:{TOKEN}@h/x and {TOKEN}"
     assert TOKEN not in redact(text, [TOKEN])
+    assert redact(f"docker -H ssh://ops:{TOKEN}@h ps") == "docker -H ssh://ops:[redacted]@h ps"
+    assert redact("unix:///run/me:1@home ssh://ops@h") == "unix:///run/me:1@home ssh://ops@h"
     assert redact("a plain sentence") == "a plain sentence"
 
 

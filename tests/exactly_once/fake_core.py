@@ -153,6 +153,8 @@ class FakeCore(Scripted):
 
     # the evidence
 
+    led = True
+
     @property
     def as_of(self) -> float:
         return float("inf")

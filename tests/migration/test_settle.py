@@ -141,6 +141,20 @@ def test_a_lost_save_is_settled_by_evidence_and_ends_once(job, when):
     assert str(job.core.db) in decision["by"]
 
 
+def test_evidence_of_a_graph_that_nothing_ties_to_the_ingress_is_none_until_it_holds_a_row(job):
+    class Untied(GraphFile):
+        led = False
+
+    first = job.migrate(lambda name, count: "after" if name == "save_nl_transaction" else None)
+    assert first.archives.confirmed == 0
+    with pytest.raises(RefusedError, match="nothing proves"):
+        job.settle(evidence=Untied(job.core.db))
+    assert job.settle(evidence=job.evidence).decisions
+    assert job.migrate(lost("save_nl_transaction", 1)).archives.unknown <= 1
+    assert job.migrate(evidence=Untied(job.core.db)).exit_code == 0, "by now it holds rows of this run"
+    assert job.held()[0] == job.source()
+
+
 @pytest.mark.parametrize("when", ["after", "before"])
 def test_a_lost_batch_is_settled_by_its_tokens(told, when):
     first = told.migrate(lost("admit_nl_actions", 1, when))

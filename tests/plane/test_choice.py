@@ -16,8 +16,10 @@ import pytest
 
 from nl_cutover.errors import UnreachableError
 from nl_cutover.migration.containers import NoContainer, container_of
-from nl_cutover.plane.engine import Choice, Engine, NoEngine, choose, connect
+from nl_cutover.plane.engine import Choice, Engine, NoEngine, choose, connect, shown
 from nl_cutover.plane.locate import Wanted
+
+from ..conftest import Operator
 
 VERSION = {"Version": "27.0", "ApiVersion": "1.46", "MinAPIVersion": "1.24", "Components": [{"Name": "Engine"}]}
 
@@ -258,3 +260,54 @@ def test_what_an_error_quotes_cannot_steer_the_terminal(place, operator):
     assert done.code == 5
     assert "\x1b" not in done.err
     assert "a\\x1b]0;b\\x07" in done.err
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"ssh://ops:{SECRET}@plane.example",
+        f"ssh://ops:{SECRET}/x@plane.example",
+        f"SSH://ops:{SECRET}@plane.example:99999",
+        f"ssh://ops:{SECRET}://x@plane.example",
+        f"tcp:///ops:{SECRET}@plane.example:1",
+        f"tcp://ops:{SECRET}@plane.example:1",
+        f"tcp://{SECRET}@plane.example:1",
+        f"https://ops:{SECRET}@plane.example:1",
+        f"ops:{SECRET}@plane.example:1",
+        f"{SECRET}@plane.example:1",
+    ],
+)
+def test_credentials_in_the_name_of_an_engine_are_not_shown(tmp_path, url):
+    context(tmp_path, "held", url, current=True)
+    for chosen in (choose(url, {}, tmp_path), choose(None, {"DOCKER_HOST": url}, tmp_path), choose(None, {}, tmp_path)):
+        refused = connect(chosen, deadline_s=1)
+        assert SECRET not in refused.reason + refused.next
+        assert "@plane.example" in refused.reason
+
+
+def test_the_name_of_a_user_is_no_secret_and_a_path_has_no_user():
+    for url in ("ssh://ops@plane.example", "unix:///run/user/me:1@home/docker.sock", "tcp://10.0.0.5:2375"):
+        assert shown(url) == url
+
+
+def test_credentials_in_the_name_of_an_engine_are_printed_and_kept_nowhere(place, core, checkout):
+    url, planted = f"ssh://ops:{SECRET}@127.0.0.1", checkout("live")
+    operator = Operator(place, core.url, core.token, core.shape)
+    by_host = {"DOCKER_HOST": url, "NL_CUTOVER_ENGINE": "", "NL_CUTOVER_DEBUG": "1"}
+    said = ""
+    for words in (
+        ("plane", "backup"),
+        ("measure", planted),
+        ("migrate", planted, "--owner", "x", "--telemetry", "leave"),
+        ("verify", planted),
+    ):
+        for given, environ in ((("--engine", url), {}), ((), by_host)):
+            done = operator(*words, *given, **environ)
+            said += done.out + done.err
+    kept = b"".join(path.read_bytes() for path in operator.custody.rglob("*") if path.is_file())
+    assert said.count("ops:[redacted]@127.0.0.1") > 4
+    assert b"ops:[redacted]@127.0.0.1" in kept
+    assert SECRET.encode() not in said.encode() + kept

@@ -252,7 +252,7 @@ def test_what_a_container_says_instead_of_an_answer_is_none(monkeypatch, said):
             out(chunk)
 
     monkeypatch.setattr(evidence, "run_reader", ran)
-    with pytest.raises(UnreachableError, match="cut short, or is none"):
+    with pytest.raises(UnreachableError, match=r"cut short, or is none|does not end"):
         evidence.graph_facts(None, pin_of(inspection()), lambda: 0)
 
 
@@ -262,17 +262,46 @@ def test_a_python_without_sqlite3_is_as_none():
     assert (done.returncode, done.stdout) == (127, b"")
 
 
-def test_the_data_root_that_every_memory_core_has_ties_nothing():
-    class Api:
-        def containers(self):
-            return []
+class Listing:
+    """The client of an engine that lists these containers."""
 
-    engine = Engine(EngineFacts("unix:///e.sock", "default", "Engine 27", "1.46", local=True, podman=False), Api())
+    def __init__(self, *running):
+        self._running = running
+
+    def containers(self, all=False):
+        return list(self._running)
+
+
+def engine_with(*running, local=True):
+    facts = EngineFacts("unix:///e.sock", "default", "Engine 27", "1.46", local=local, podman=False)
+    return Engine(facts, Listing(*running))
+
+
+def test_the_data_root_that_every_memory_core_has_ties_nothing():
     url, root = "http://127.0.0.1:3102/mc/mcp", "/app/.neo-ai-data"
     with pytest.raises(RefusedError, match="nothing ties"):
-        tied(engine, pin_of(inspection(mount("volume", "v"))), url, "p", root)
+        tied(engine_with(), pin_of(inspection(mount("volume", "v"))), url, "p", root)
     of_plane = pin_of(inspection(mount("volume", "v"), env=["NEO_PLANE_ID=p"]))
-    assert len(tied(engine, of_plane, url, "p", root)) == 2
+    assert len(tied(engine_with(), of_plane, url, "p", root).proved) == 2
+
+
+def test_each_of_both_ties_is_proved_or_said_not_to_be():
+    url = "http://127.0.0.1:3102/mc/mcp"
+    of_plane, of_none = (pin_of(inspection(mount("volume", "v"), env=env)) for env in (["NEO_PLANE_ID=p"], []))
+    own = listed("mc", port=3102) | {"Id": of_plane.id}
+    both = tied(engine_with(own), of_plane, url, "p", None)
+    assert ([w.split(":")[0] for w in both.proved], both.not_proved) == (["published port", "plane id"], [])
+    for engine in (engine_with(), engine_with(own, local=False)):
+        alone = tied(engine, of_plane, url, "p", None)
+        assert [w.split(":")[0] for w in alone.proved] == ["plane id"]
+        assert [w.split(":")[0] for w in alone.not_proved] == ["published port"]
+    for pin, answered in ((of_none, "p"), (of_plane, None)):
+        led = tied(engine_with(own), pin, url, answered, None)
+        assert [w.split(":")[0] for w in led.proved] == ["published port"]
+        assert [w.split(":")[0] for w in led.not_proved] == ["plane id"]
+    stopped = tied(engine_with(), of_plane, url, "p", None, silent=True)
+    assert "silent while it was stopped" in stopped.proved[0]
+    assert stopped.not_proved == []
 
 
 def test_a_home_is_named():

@@ -126,7 +126,7 @@ def test_what_is_read_inside_is_what_the_file_holds(running, engine, graph, tmp_
     container = running
     api = Engine(None, engine.api)  # type: ignore[arg-type]
     pin = inspected(api, container.id)
-    inside, outside = ContainerEvidence(api, pin, now), GraphFile(graph)
+    inside, outside = ContainerEvidence(api, pin, now, "http://127.0.0.1:9"), GraphFile(graph)
     began = now()
     by_id = lambda archive: archive.archive_id  # noqa: E731
     archives = inside.archives()

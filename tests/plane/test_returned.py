@@ -93,9 +93,18 @@ def test_what_is_proved_by_stopping_it_falls_silent_when_it_is_stopped(container
     beside = container()
     with embedded_memory_core(tmp_path / "core", tokens=TOKENS) as core:
         scene = Scene(tmp_path / "scene", core, archives=2, actions=0)
-        run = scene("migrate", *scene.checkouts, "--engine", "none").json["run"]
+        named = ("--container", beside.container.name)
+        status = scene("plane", "status", *named)
+        assert (status.code, len(status.json["tied"])) == (3, 1)
+        assert status.json["not_proved"][0] == status.json["troubles"][0]
+        assert "published port" in status.json["not_proved"][0]
+        assert any("plane prove" in step for step in status.json["next_steps"])
+        migrated = scene("migrate", *scene.checkouts, *named)
+        assert [words.split(":")[0] for words in migrated.json["not_proved"]] == ["published port", "durability"]
+        assert scene.receipt("migrate")["container"]["not_proved"] == migrated.json["not_proved"]
+        run = migrated.json["run"]
         for how in ((), ("--recreate",)):
-            refused = scene("plane", "prove", run, *scene.checkouts, "--container", beside.container.name, *how)
+            refused = scene("plane", "prove", run, *scene.checkouts, *named, *how)
             assert refused.code == 3, refused.out
             assert "still answers while" in refused.json["error"]
             assert inspected(Engine(FACTS, beside.container.client.api), beside.container.id).state == "running"
