@@ -5,8 +5,8 @@
  *     NODE_OPTIONS='--require /path/to/deny.cjs' node program.js
  *
  * What is refused is read from rules/*.toml beside this file. With NL_CUTOVER_DENY_DIR and NL_CUTOVER_DENY_NONCE each
- * process and worker writes down there that it was armed, and everything that was refused, also where a program
- * swallows the error. `nl-cutover check run` sets both and demands the nonce back.
+ * process and worker writes to `evidence` there that it was armed, and everything that was refused, also where a
+ * program swallows the error. `nl-cutover check run` sets both, reads that from a pipe and demands the nonce back.
  */
 const fs = require('node:fs');
 const path = require('node:path');
@@ -18,8 +18,16 @@ const {fileURLToPath, pathToFileURL} = require('node:url');
 const CODE = 'ERR_NL_CUTOVER_DENIED';
 const ARMED = Symbol.for('nl-cutover.denial');
 const {NL_CUTOVER_DENY_DIR: DIR, NL_CUTOVER_DENY_NONCE: NONCE} = process.env;
+const PIPE = `${DIR}/evidence`;
 const FLAG = `--require ${JSON.stringify(__filename)}`;
-const readFileSync = fs.readFileSync, appendFileSync = fs.appendFileSync, realpathSync = fs.realpathSync;
+// Taken before the program begins: what it puts in their place is not called here.
+const {readFileSync, realpathSync, existsSync, lstatSync, openSync, writeSync, closeSync} = fs;
+const {O_WRONLY, O_APPEND, O_CREAT, O_NONBLOCK} = fs.constants;
+const {randomBytes} = require('node:crypto');
+const PAUSE = new Int32Array(new SharedArrayBuffer(4));
+const {wait} = Atomics, {stringify} = JSON;
+const TURNS = 5000; // of 2 ms
+const LONGEST = 1000; // characters of a name in a line: all of it goes through a pipe at once
 
 function rules(folder) {
     const found = {packages: [], builtins: [], natives: [], modules: []};
@@ -85,12 +93,33 @@ function denied(what) {
 let quiet = false;
 function record(entry) {
     if (!DIR || quiet) return;
-    const name = `${process.pid}-${threads.threadId}.jsonl`;
-    appendFileSync(path.join(DIR, name), `${JSON.stringify({nonce: NONCE, pid: process.pid, thread: threads.threadId, ...entry})}\n`);
+    const id = randomBytes(16).toString('hex');
+    const line = `\n${stringify({nonce: NONCE, id, pid: process.pid, thread: threads.threadId, ...entry})}\n`;
+    // Through a pipe the line is said until the checker took it: from then on nothing here can unsay it.
+    for (let turn = 0; turn < TURNS; turn++) {
+        if (turn % 50 === 0 && !say(line)) return;
+        if (existsSync(`${DIR}/taken/${id}`)) return;
+        wait(PAUSE, 0, 0, 2);
+    }
+    throw new Error('nl-cutover: nobody takes the evidence');
+}
+
+/** Whether somebody has to take it: a file keeps it. */
+function say(line) {
+    // Opened for each line: a descriptor that a program closed may be another file's by then.
+    const out = openSync(PIPE, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0o600);
+    try {
+        writeSync(out, line);
+    } catch (error) {
+        if (error.code !== 'EAGAIN') throw error;
+    } finally {
+        closeSync(out);
+    }
+    return lstatSync(PIPE).isFIFO();
 }
 
 function refuse(what, how) {
-    record({kind: 'refused', what: String(what), how});
+    record({kind: 'refused', what: String(what).slice(0, LONGEST), how});
     const error = new Error(`nl-cutover: refused to load ${what} (${how})`);
     error.code = CODE;
     throw error;
@@ -226,5 +255,5 @@ if (!globalThis[ARMED]) {
     Object.defineProperty(globalThis, ARMED, {value: true});
     arm();
     proveArmed();
-    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3)});
+    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3).map(word => word.slice(0, LONGEST))});
 }
