@@ -115,7 +115,9 @@ function say(line) {
     } finally {
         closeSync(out);
     }
-    return lstatSync(PIPE).isFIFO();
+    const taken = lstatSync(PIPE).isFIFO();
+    lstatSync(DIR); // Node resolves no link as long as the last that it looked at is a pipe
+    return taken;
 }
 
 function refuse(what, how) {
@@ -163,8 +165,7 @@ function wrap(object, name, make) {
 
 function armedEnv(env) {
     const armed = {...(env ?? process.env)};
-    const options = armed.NODE_OPTIONS ?? '';
-    if (!options.includes(FLAG)) armed.NODE_OPTIONS = `${options} ${FLAG}`.trim();
+    armed.NODE_OPTIONS = `${FLAG} ${(armed.NODE_OPTIONS ?? '').replaceAll(FLAG, '').trim()}`.trim(); // the first to load
     if (DIR) Object.assign(armed, {NL_CUTOVER_DENY_DIR: DIR, NL_CUTOVER_DENY_NONCE: NONCE});
     return armed;
 }
@@ -194,7 +195,7 @@ function arm() {
         constructor(file, options = {}) {
             const armed = {...options};
             if (options.env !== threads.SHARE_ENV) armed.env = armedEnv(options.env);
-            if (options.execArgv) armed.execArgv = [...options.execArgv, '--require', __filename];
+            if (options.execArgv) armed.execArgv = ['--require', __filename, ...options.execArgv];
             super(file, armed);
         }
     });
@@ -256,4 +257,9 @@ if (!globalThis[ARMED]) {
     arm();
     proveArmed();
     record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3).map(word => word.slice(0, LONGEST))});
+    // Loaded by a preload that came first: too late to refuse, but not to tell.
+    for (const file of Object.keys(Module._cache)) guard(file, 'before the guard');
+    for (const name of BUILTINS) {
+        if (process.moduleLoadList?.includes(`NativeModule ${name.replace('node:', '')}`)) refuse(name, 'before the guard');
+    }
 }

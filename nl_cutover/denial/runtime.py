@@ -126,7 +126,7 @@ def conclude(report: RunReport, holders: Sequence[Held]) -> RunReport:
 
 def _guarded(environ: Mapping[str, str], folder: Path, nonce: str) -> dict[str, str]:
     preload = f"--require {json.dumps(str(resource('checks', 'deny.cjs')))}"
-    options = f"{environ.get('NODE_OPTIONS', '')} {preload}".strip()
+    options = f"{preload} {environ.get('NODE_OPTIONS', '')}".strip()  # the first to load
     return {**environ, "NODE_OPTIONS": options, "NL_CUTOVER_DENY_DIR": str(folder), "NL_CUTOVER_DENY_NONCE": nonce}
 
 
@@ -135,7 +135,7 @@ def _shims(guarded: Mapping[str, str], bin_: Path) -> Path:
     bin_.mkdir()
     kept = [f"export {name}={shlex.quote(guarded[name])}" for name in ("NL_CUTOVER_DENY_DIR", "NL_CUTOVER_DENY_NONCE")]
     preload = shlex.quote(f"--require {json.dumps(str(resource('checks', 'deny.cjs')))}")
-    again = f'case "$NODE_OPTIONS" in *{preload}*) ;; *) export NODE_OPTIONS="$NODE_OPTIONS "{preload} ;; esac'
+    again = f'case "$NODE_OPTIONS" in {preload}*) ;; *) export NODE_OPTIONS={preload}" $NODE_OPTIONS" ;; esac'
     for name in ("node", "nodejs"):
         if (program := shutil.which(name, path=guarded.get("PATH", os.defpath))) is not None:
             shim = bin_ / name

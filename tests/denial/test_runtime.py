@@ -85,6 +85,29 @@ def test_a_refusal_counts_even_if_it_is_swallowed(run, code, suffix):
     assert report["refused"], report
 
 
+def test_a_link_is_followed_as_without_the_guard(run, tmp_path):
+    (tmp_path / "real.cjs").write_text("")
+    (tmp_path / "link.cjs").symlink_to(tmp_path / "real.cjs")
+    _, report = run("console.log(require.resolve('./link.cjs'))")
+    assert "real.cjs" in report["stderr"]
+
+
+def test_a_driver_before_the_guard_is_found(run, tmp_path):
+    (tmp_path / "child.cjs").write_text("")
+    installed = tmp_path / "node_modules" / D
+    installed.mkdir(parents=True)
+    (installed / "index.js").write_text("console.log('loaded')")
+    line = f"'NODE_OPTIONS=\"--require {D} $NODE_OPTIONS\" '"
+    for first in (
+        f"process.env.NODE_OPTIONS = '--require {D} ' + process.env.NODE_OPTIONS; require('child_process').fork('./child.cjs')",
+        f"new (require('worker_threads').Worker)('./child.cjs', {{execArgv: ['--require', '{D}']}}).on('error', () => {{}})",
+        f"require('child_process').execSync({line} + 'node ./child.cjs || true')",
+        f"require('child_process').execSync({line} + process.execPath + ' ./child.cjs || true')",
+    ):
+        code, report = run(first)
+        assert (code, report["verdict"]) == (3, "findings"), first
+
+
 def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
     installed = tmp_path / "node_modules" / "db"
     installed.mkdir(parents=True)
