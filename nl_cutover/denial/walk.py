@@ -40,11 +40,12 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class Population(msgspec.Struct):
-    """`manifests` are package.json and tsconfig files, by path."""
+    """`manifests` are package.json and tsconfig files, by path; `links` say where a script really is."""
 
     scripts: dict[str, tuple[str, str]]  # path -> (file, grammar)
     manifests: dict[str, str]
     skipped: list[Skipped]
+    links: dict[str, str] = {}
 
 
 def walk(root: Path) -> Population:
@@ -122,6 +123,8 @@ def _entry(
         found.skipped.append(Skipped(path, f"cannot be read: {error.strerror}", explained=False))
         return
     found.scripts[path] = (entry.path, grammar)
+    if entry.is_symlink():
+        found.links[path] = os.path.realpath(entry.path)
 
 
 _SCRIPT = re.compile(rb"<script\b((?:[^>\"']|\"[^\"]*\"|'[^']*')*)>(.*?)</script\s*>", re.DOTALL | re.IGNORECASE)

@@ -490,3 +490,19 @@ def test_pieces_fold_to_the_whole(cuts, data):
 def test_any_text_ends_without_a_fault(text):
     for grammar in ("javascript", "typescript", "tsx"):
         loads(text, grammar=grammar)
+
+
+def test_a_link_to_a_driver_is_a_finding(look, tree, tmp_path):
+    target = tmp_path / "node_modules" / "better-sqlite3" / "lib" / "index.js"
+    target.parent.mkdir(parents=True)
+    target.write_text("module.exports = require('./database')")
+    other = tmp_path / "other.js"
+    other.write_text("1")
+    root = tree({"use.cjs": "require('./db.js')"})
+    (root / "db.js").symlink_to(target)
+    (root / "fine.js").symlink_to(other)
+    found = look({}).report.findings
+    assert [(f.path, f.form, f.chain) for f in found] == [
+        ("db.js", "link", ()),
+        ("use.cjs", "require", ("use.cjs", "db.js", "/node_modules/better-sqlite3/lib/index.js")),
+    ]
