@@ -181,6 +181,10 @@ function arm() {
         guard(file, 'resolve');
         return file;
     });
+    wrap(Module.prototype, '_compile', inner => function (code, file, ...rest) {
+        guard(file, 'compile'); // a module that was loaded by its path, past all that resolves
+        return Reflect.apply(inner, this, [code, file, ...rest]);
+    });
     wrap(process, 'dlopen', inner => function (module, file, ...rest) {
         guardAddon(file, 'dlopen');
         return Reflect.apply(inner, this, [module, file, ...rest]);

@@ -108,6 +108,17 @@ def test_a_driver_before_the_guard_is_found(run, tmp_path):
         assert (code, report["verdict"]) == (3, "findings"), first
 
 
+@pytest.mark.parametrize(
+    "how", ["module.load(f)", "M._extensions['.js'](new M('m'), f)", "new M('m')._compile('1', f)"]
+)
+def test_a_driver_of_one_file_is_refused_where_nothing_is_resolved(run, tmp_path, how):
+    file = tmp_path / "node_modules" / "sql.js" / "index.js"
+    file.parent.mkdir(parents=True)
+    file.write_text("console.log('loaded')")
+    code, report = run(f"const M = require('module'), f = {json.dumps(str(file))}; module.loaded = false; {how}")
+    assert (code, len(report["refused"]), "loaded\n" in report["stderr"]) == (3, 1, False)
+
+
 def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
     installed = tmp_path / "node_modules" / "db"
     installed.mkdir(parents=True)
