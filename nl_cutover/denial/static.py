@@ -23,6 +23,8 @@ from .rules import Allowed, Rules, covers, line_digest, read_toml
 from .source import Source
 from .walk import Population, Skipped, inline_scripts, walk
 
+# An import of an extension that Node does not know fails; a require of it runs it.
+_IMPORTS = frozenset({"static import", "side effect import", "export from", "export star from", "dynamic import"})
 FIXTURES = ("checks", "fixtures")
 
 
@@ -103,7 +105,8 @@ class _Tree:
 
     def __init__(self, root: Path, rules: Rules) -> None:
         self.population: Population = walk(root)
-        self.packages = Packages(self.population.manifests, self.population.scripts.keys())
+        scripts, others = self.population.scripts, self.population.others
+        self.packages = Packages(self.population.manifests, {*scripts, *others})
         self.judged: dict[str, list[Judged]] = {}
         self.edges: dict[str, list[Edge]] = {}
         self.digests: dict[tuple[str, int, int], str] = {}
@@ -117,8 +120,12 @@ class _Tree:
         enabled = gc.isenabled()
         gc.disable()  # syntax trees are many objects and no cycles
         try:
-            for path, (file, grammar) in sorted(self.population.scripts.items()):
+            todo = sorted(scripts.items())
+            for path, (file, grammar) in todo:
                 self._read(path, file, grammar)
+                for edge in self.edges.get(path, ()):
+                    if edge.target in others and not (edge.form in _IMPORTS and posixpath.splitext(edge.target)[1]):
+                        todo.append((edge.target, (others.pop(edge.target), "javascript")))
         finally:
             if enabled:
                 gc.enable()
