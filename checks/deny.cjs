@@ -26,7 +26,6 @@ const {O_WRONLY, O_APPEND, O_CREAT, O_NONBLOCK} = fs.constants;
 const {randomBytes} = require('node:crypto');
 const PAUSE = new Int32Array(new SharedArrayBuffer(4));
 const {wait} = Atomics, {stringify} = JSON;
-const TURNS = 5000; // of 2 ms
 const LONGEST = 1000; // characters of a name in a line: all of it goes through a pipe at once
 
 function rules(folder) {
@@ -96,15 +95,14 @@ function record(entry) {
     const id = randomBytes(16).toString('hex');
     const line = `\n${stringify({nonce: NONCE, id, pid: process.pid, thread: threads.threadId, ...entry})}\n`;
     // Through a pipe the line is said until the checker took it: from then on nothing here can unsay it.
-    for (let turn = 0; turn < TURNS; turn++) {
+    // It is never given up: the checker would not know. Without a reader the pipe does not open.
+    for (let turn = 0; !existsSync(`${DIR}/taken/${id}`); turn++) {
         if (turn % 50 === 0 && !say(line)) return;
-        if (existsSync(`${DIR}/taken/${id}`)) return;
         wait(PAUSE, 0, 0, 2);
     }
-    throw new Error('nl-cutover: nobody takes the evidence');
 }
 
-/** Whether somebody has to take it: a file keeps it. */
+/** Whether somebody has to take it: a file keeps it, and from a folder that was altered there is no answer. */
 function say(line) {
     // Opened for each line: a descriptor that a program closed may be another file's by then.
     const out = openSync(PIPE, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0o600);
@@ -115,7 +113,7 @@ function say(line) {
     } finally {
         closeSync(out);
     }
-    const taken = lstatSync(PIPE).isFIFO();
+    const taken = lstatSync(PIPE).isFIFO() && existsSync(`${DIR}/taken`);
     lstatSync(DIR); // Node resolves no link as long as the last that it looked at is a pipe
     return taken;
 }

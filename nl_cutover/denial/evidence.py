@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -39,7 +40,7 @@ class Evidence:
     """Takes each line of the preloads into memory, and answers it by a file of the line's random id.
 
     The preload goes on only once it is answered, and says the line again until then: who reads the pipe in place of the
-    checker delays a line and does not lose it. `watch` and `altered` are about the folder itself.
+    checker delays a line and does not lose it. Nothing in the folder may change meanwhile: `altered` tells.
     """
 
     def __init__(self, folder: Path, nonce: str) -> None:
@@ -92,7 +93,7 @@ class Evidence:
             for line in filter(None, lines):
                 try:
                     self._line(json.loads(line))
-                except (ValueError, LookupError, TypeError, OSError) as error:
+                except Exception as error:  # whatever a program writes there, the others are heard
                     self.strange = f"the evidence holds a line that the guard did not write ({type(error).__name__})"
 
     def _line(self, said: dict[str, Any]) -> None:
@@ -104,4 +105,5 @@ class Evidence:
             else:
                 self.refused.append(msgspec.convert(said, Denied))
             self._answered.add(said["id"])
-        (self._folder / TAKEN / said["id"]).touch()
+        with contextlib.suppress(OSError):  # a folder that is gone is told by `altered`
+            (self._folder / TAKEN / said["id"]).touch()

@@ -167,6 +167,19 @@ def test_a_false_nonce_is_no_proof(run):
     assert "did not write" in report["reasons"][0]
 
 
+@pytest.mark.parametrize("line", ["{nonce, id: 'a', kind: 'armed'}", "{nonce, id: 1}", "[]", "null"])
+def test_a_line_of_the_right_nonce_and_no_sense_ends_no_hearing(run, line):
+    text = (
+        "const nonce = process.env.NL_CUTOVER_DENY_NONCE; "
+        "require('fs').appendFileSync(process.env.NL_CUTOVER_DENY_DIR + '/evidence', JSON.stringify("
+        + line
+        + ") + '\\n'); "
+    )
+    code, report = run(text + LOAD)
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+    assert any("did not write" in reason for reason in report["reasons"])
+
+
 ALL = "const fs = require('fs'), path = require('path'), D = process.env.NL_CUTOVER_DENY_DIR, all = fs.readdirSync(D).filter(f => fs.statSync(path.join(D, f)).isDirectory() === false).map(f => path.join(D, f)); "
 LOAD = f"try {{ require('{D}') }} catch {{}}; "
 TAMPER = {
