@@ -5,8 +5,8 @@
  *     NODE_OPTIONS='--require /path/to/deny.cjs' node program.js
  *
  * What is refused is read from rules/*.toml beside this file. With NL_CUTOVER_DENY_DIR and NL_CUTOVER_DENY_NONCE each
- * process and worker writes down there that it was armed, and everything that was refused, also where a program
- * swallows the error. `nl-cutover check run` sets both and demands the nonce back.
+ * process and worker writes to `evidence` there that it was armed, and everything that was refused, also where a
+ * program swallows the error. `nl-cutover check run` sets both, reads that from a pipe and demands the nonce back.
  */
 const fs = require('node:fs');
 const path = require('node:path');
@@ -18,8 +18,15 @@ const {fileURLToPath, pathToFileURL} = require('node:url');
 const CODE = 'ERR_NL_CUTOVER_DENIED';
 const ARMED = Symbol.for('nl-cutover.denial');
 const {NL_CUTOVER_DENY_DIR: DIR, NL_CUTOVER_DENY_NONCE: NONCE} = process.env;
+const PIPE = `${DIR}/evidence`;
 const FLAG = `--require ${JSON.stringify(__filename)}`;
-const readFileSync = fs.readFileSync, appendFileSync = fs.appendFileSync, realpathSync = fs.realpathSync;
+// Taken before the program begins: what it puts in their place is not called here.
+const {readFileSync, realpathSync, existsSync, lstatSync, openSync, writeSync, closeSync} = fs;
+const {O_WRONLY, O_APPEND, O_CREAT, O_NONBLOCK} = fs.constants;
+const {randomBytes} = require('node:crypto');
+const PAUSE = new Int32Array(new SharedArrayBuffer(4));
+const {wait} = Atomics, {stringify} = JSON;
+const LONGEST = 1000; // characters of a name in a line: all of it goes through a pipe at once
 
 function rules(folder) {
     const found = {packages: [], builtins: [], natives: [], modules: []};
@@ -85,12 +92,34 @@ function denied(what) {
 let quiet = false;
 function record(entry) {
     if (!DIR || quiet) return;
-    const name = `${process.pid}-${threads.threadId}.jsonl`;
-    appendFileSync(path.join(DIR, name), `${JSON.stringify({nonce: NONCE, pid: process.pid, thread: threads.threadId, ...entry})}\n`);
+    const id = randomBytes(16).toString('hex');
+    const line = `\n${stringify({nonce: NONCE, id, pid: process.pid, thread: threads.threadId, ...entry})}\n`;
+    // Through a pipe the line is said until the checker took it: from then on nothing here can unsay it.
+    // It is never given up: the checker would not know. Without a reader the pipe does not open.
+    for (let turn = 0; !existsSync(`${DIR}/taken/${id}`); turn++) {
+        if (turn % 50 === 0 && !say(line)) return;
+        wait(PAUSE, 0, 0, 2);
+    }
+}
+
+/** Whether somebody has to take it: a file keeps it, and from a folder that was altered there is no answer. */
+function say(line) {
+    // Opened for each line: a descriptor that a program closed may be another file's by then.
+    const out = openSync(PIPE, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0o600);
+    try {
+        writeSync(out, line);
+    } catch (error) {
+        if (error.code !== 'EAGAIN') throw error;
+    } finally {
+        closeSync(out);
+    }
+    const taken = lstatSync(PIPE).isFIFO() && existsSync(`${DIR}/taken`);
+    lstatSync(DIR); // Node resolves no link as long as the last that it looked at is a pipe
+    return taken;
 }
 
 function refuse(what, how) {
-    record({kind: 'refused', what: String(what), how});
+    record({kind: 'refused', what: String(what).slice(0, LONGEST), how});
     const error = new Error(`nl-cutover: refused to load ${what} (${how})`);
     error.code = CODE;
     throw error;
@@ -134,8 +163,7 @@ function wrap(object, name, make) {
 
 function armedEnv(env) {
     const armed = {...(env ?? process.env)};
-    const options = armed.NODE_OPTIONS ?? '';
-    if (!options.includes(FLAG)) armed.NODE_OPTIONS = `${options} ${FLAG}`.trim();
+    armed.NODE_OPTIONS = `${FLAG} ${(armed.NODE_OPTIONS ?? '').replaceAll(FLAG, '').trim()}`.trim(); // the first to load
     if (DIR) Object.assign(armed, {NL_CUTOVER_DENY_DIR: DIR, NL_CUTOVER_DENY_NONCE: NONCE});
     return armed;
 }
@@ -151,6 +179,10 @@ function arm() {
         guard(file, 'resolve');
         return file;
     });
+    wrap(Module.prototype, '_compile', inner => function (code, file, ...rest) {
+        guard(file, 'compile'); // a module that was loaded by its path, past all that resolves
+        return Reflect.apply(inner, this, [code, file, ...rest]);
+    });
     wrap(process, 'dlopen', inner => function (module, file, ...rest) {
         guardAddon(file, 'dlopen');
         return Reflect.apply(inner, this, [module, file, ...rest]);
@@ -165,7 +197,7 @@ function arm() {
         constructor(file, options = {}) {
             const armed = {...options};
             if (options.env !== threads.SHARE_ENV) armed.env = armedEnv(options.env);
-            if (options.execArgv) armed.execArgv = [...options.execArgv, '--require', __filename];
+            if (options.execArgv) armed.execArgv = ['--require', __filename, ...options.execArgv];
             super(file, armed);
         }
     });
@@ -226,5 +258,10 @@ if (!globalThis[ARMED]) {
     Object.defineProperty(globalThis, ARMED, {value: true});
     arm();
     proveArmed();
-    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3)});
+    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3).map(word => word.slice(0, LONGEST))});
+    // Loaded by a preload that came first: too late to refuse, but not to tell.
+    for (const file of Object.keys(Module._cache)) guard(file, 'before the guard');
+    for (const name of BUILTINS) {
+        if (process.moduleLoadList?.includes(`NativeModule ${name.replace('node:', '')}`)) refuse(name, 'before the guard');
+    }
 }

@@ -103,7 +103,7 @@ def run(
     """Run `-- COMMAND...` where no driver can be loaded: in its Node processes, their workers and their children.
 
     Exit 0: nothing was refused and every process proved that it was guarded. Exit 3: a load was refused, or a process
-    holds a store. Exit 4: something ran unguarded, or the command itself failed.
+    holds a store. Exit 4: something ran unguarded or still runs, the evidence was changed, or the command failed.
     """
     from ..denial.rules import load_rules
     from ..denial.runtime import conclude

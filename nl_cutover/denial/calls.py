@@ -30,7 +30,7 @@ class Calls(Loads):
             return
         self.called.add(call[-1].id)
         _ACTIONS[rule.action](self, rule.form, call, arguments, value, rule.argument)
-        if rule.action in ("script", "worker", "argv", "shell") and len(arguments) > 1:
+        if rule.action in ("script", "worker", "argv", "shell", "settings") and arguments:
             self._preloads(rule.form, call, arguments[-1])
 
     def _preloads(self, form: str, call: Chain, options: Chain) -> None:
@@ -44,13 +44,17 @@ class Calls(Loads):
                 if key == "execArgv":
                     self._command(form, call, [Values(("node",), True), *(self.folder.elements(value) or [UNDECIDED])])
                 elif key == "NODE_OPTIONS":
-                    known = self.folder.fold(value)
-                    for text in known.texts:
-                        self._words(form, call, f"env node {text}")
-                    if not known.complete and _PRELOADS.search(self.source.text(value[-1])):
-                        self.load(form, call, "code", UNDECIDED)
+                    self.node_options(form, call, value)
                 elif key == "env":
                     todo.append(value)
+
+    def node_options(self, form: str, call: Chain, value: Chain) -> None:
+        """What a value of NODE_OPTIONS preloads; of one that is not known, only what it seems to preload counts."""
+        known = self.folder.fold(value)
+        for text in known.texts:
+            self._words(form, call, f"env node {text}")
+        if not known.complete and _PRELOADS.search(self.source.text(value[-1])):
+            self.load(form, call, "code", UNDECIDED)
 
     def _argument(self, arguments: list[Chain], index: int) -> Values:
         if not arguments or index >= len(arguments):
@@ -88,6 +92,9 @@ class Calls(Loads):
     def _gives(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
         self.load(form, call, "maker", UNDECIDED)
         self.push(call, self.loaders.calls[value].gives)
+
+    def _preload(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
+        self._command(form, call, [Values(("node",), True), *map(self.folder.fold, arguments)])
 
     def _code(self, form: str, call: Chain, arguments: list[Chain], value: str, index: int) -> None:
         if arguments:
@@ -223,4 +230,5 @@ _ACTIONS: dict[str, Callable[[Calls, str, Chain, list[Chain], str, int], None]] 
     "argv": Calls._argv,
     "shell": Calls._shell,
     "gives": Calls._gives,
+    "preload": Calls._preload,
 }

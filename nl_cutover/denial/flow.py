@@ -16,7 +16,7 @@ _SAME = frozenset({
 _AWAY = frozenset({
     "pair", "array", "object", "spread_element", "return_statement", "export_statement", "export_specifier",
     "yield_expression", "field_definition", "template_substitution", "arrow_function", "public_field_definition",
-    "class_heritage", "extends_clause",
+    "class_heritage", "extends_clause", "throw_statement", "with_statement",
 })  # fmt: skip
 
 
@@ -52,7 +52,7 @@ class Flow(Calls):
         elif kind == "variable_declarator":
             if parent.child_by_field_name("value") == node:
                 self._bind((*up, *field(parent, "name")), value)
-        elif kind == "assignment_expression":
+        elif kind in ("assignment_expression", "augmented_assignment_expression"):
             if parent.child_by_field_name("right") == node:
                 self._bind((*up, *field(parent, "left")), value)
                 self.push(up, value)
@@ -100,6 +100,8 @@ class Flow(Calls):
         for argument in called(call)[1][:1]:
             if argument[-1].type in FUNCTION_LITERALS:
                 self._parameter(argument, 0, value)
+            else:
+                self._escape(argument, value)
 
     def _parameter(self, function: Chain, index: int, value: str) -> None:
         single = function[-1].child_by_field_name("parameter")
@@ -141,7 +143,7 @@ class Flow(Calls):
         elif function[-1].type in FUNCTION_LITERALS:
             index = [n.id for n in arguments.named_children if n.type != "comment"].index(chain[-1].id)
             self._parameter(function, index, value)
-        else:
+        elif text != "Object.keys":  # names lead nowhere
             self._escape(chain, value)
 
     def _bind(self, target: Chain, value: str) -> None:

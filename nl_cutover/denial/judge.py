@@ -60,7 +60,8 @@ class Judge:
             elif load.what in ("module", "script"):
                 for file in files:
                     yield Edge(load.line, load.form, text, resolution, file)
-        if load.what in ("code", "maker"):
+        if load.what in ("code", "maker") or (load.what == "native" and load.complete and not forbidden):
+            # What is in an addon is not read: under another name it may be any.
             yield Judged(load.line, load.last_line, load.form, "", "sink")
         elif not load.complete and not forbidden and load.what != "typed":
             resolution = "sink" if load.form in _SINKS else "unresolved"

@@ -101,7 +101,7 @@ class Packages:
                 return
         for manifest in self.manifests.get(path, []):
             for target in manifest.entries.get(".", []):
-                yield from self._files(target.removeprefix(TREE))
+                yield from [*self._files(target.removeprefix(TREE))] or [target]
 
 
 def path_of(text: str, importer: str) -> str | None:

@@ -10,12 +10,18 @@ from .flow import Flow
 from .folding import UNDECIDED, Values, called
 from .loads import Load, Texts
 from .rules import Loaders
-from .source import FUNCTION_LITERALS, NAMES, Binding, Chain, Source
+from .source import FUNCTION_LITERALS, NAMES, Binding, Chain, Source, field
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _PLAIN = re.compile(rb"""import(?!\s+(?:type|defer|source)\b)[\s{][\w$*{},\s]*?[\s}]from\s*(['"])([^'"\\\n:#]+)\1""")
+_CALLS = re.compile(r"(?:require|import|eval|Function|getBuiltinModule|dlopen|_load)\s*\(")
+_OPTIONS = re.compile(rb"\.env(?:\.|\[.)NODE_OPTIONS\b(?=[^=\n]*=(?!=))")
+_OWN_ARGUMENTS = frozenset({
+    "function_declaration", "function_expression", "generator_function", "generator_function_declaration",
+    "method_definition",
+})  # fmt: skip
 _DECLARED = ("function_declaration", "generator_function_declaration")
 _NESTED = 4  # code within code within code
 
@@ -31,6 +37,7 @@ def probe(source: Source, searches: Searches, depth: int = 0) -> Probe:
     prober.statements()
     prober.values()
     prober.named(searches.packages)
+    prober.environment()
     found = list(dict.fromkeys(prober.loads))
     for nested in prober.code:
         if depth < _NESTED:
@@ -55,6 +62,7 @@ class Searches:
             "import": r"(?!\s*\.\s*meta\s*\.\s*(?:url|dirname|filename|env)\b)",
             "export": r"\b(?!\s+(?:default|class|const|function|async|let|var)\b)",
             "constructor": "",
+            "arguments": r"\s*\[",
         }
         # `process.env` and its like are passed over: they lead nowhere. One plain search for each word is many times
         # faster than one expression for all.
@@ -121,6 +129,8 @@ class _Prober(Flow):
             node.type in NAMES
             and word in self.loaders.globals
             and self.source.resolve(self.source.text(node), node.start_byte) is None
+            # The module's own function has arguments: exports, require, module.
+            and (word != "arguments" or not any(c.type in _OWN_ARGUMENTS for c in chain))
         ):
             self.push(chain, self.loaders.globals[word])
 
@@ -186,6 +196,10 @@ class _Prober(Flow):
         else:
             star = any(child.type in ("*", "namespace_export") for child in node.children)
             self.module("export star from" if star else "export from", chain, texts)
+            for value in filter(None, map(self.import_value, texts.texts)):
+                names = [name.text.decode() for name in _exported(node) if name.text] or ["default"]
+                for inner in filter(None, (self._member(value, name) for name in names)):
+                    self._escape(chain, inner)
 
     def _typed(self, chain: Chain, form: str, texts: Values | None = None) -> None:
         if texts is None:
@@ -207,8 +221,17 @@ class _Prober(Flow):
             object_.type in FUNCTION_LITERALS
             or (object_.type == "call_expression" and re.match(r"(Object|Reflect)\.getPrototypeOf\(", text))
             or (inner is not None and (text.endswith(".constructor") or inner.type in ("string", "array", "object")))
+            or any(_CALLS.search(t) for a in called(member[:-1])[1] for t in self.folder.fold(a).texts)
         ):
             self.push(member, "Function")
+
+    def environment(self) -> None:
+        """`process.env.NODE_OPTIONS = …`: what every process that comes after it preloads."""
+        for match in _OPTIONS.finditer(self.source.code):
+            chain = self.source.chain(*match.span())
+            for at in range(len(chain) - 1):
+                if chain[at].type.endswith("assignment_expression"):
+                    self.node_options("child process", chain[: at + 1], (*chain[: at + 1], *field(chain[at], "right")))
 
     def named(self, packages: Texts) -> None:
         """A forbidden package named in a call of something that came from elsewhere: `load('better-sqlite3')`."""
@@ -253,6 +276,13 @@ class _Prober(Flow):
         return bool(uses) and all(
             use[-2].type == "call_expression" and use[-2].child_by_field_name("function") == use[-1] for use in uses
         )
+
+
+def _exported(statement: Node) -> Iterator[Node]:
+    """The names that `export {…} from` takes of its module."""
+    for clause in statement.named_children:
+        if clause.type == "export_clause":
+            yield from (name for item in clause.named_children for name in field(item, "name"))
 
 
 def _only_types(clause: Node) -> bool:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,30 +17,12 @@ import psutil
 
 from ..resources import resource
 from ..verdicts import ExitCode
+from .evidence import Armed, Denied, Evidence
 
 SCHEMA = "nl-cutover/denial-run/1"
 _PAUSE = 0.02  # seconds between two looks at the processes
 _LOOKS = 3
 _ONLY_SAYS = frozenset({"--version", "-v", "--help", "-h", "--v8-options", "--completion-bash"})  # run no script
-
-
-class Armed(msgspec.Struct, frozen=True):
-    """A process or worker that wrote the nonce down. `thread` 0 is the process itself."""
-
-    pid: int
-    thread: int
-    node: str
-    exec: str
-    argv: tuple[str, ...] = ()
-
-
-class Denied(msgspec.Struct, frozen=True):
-    """One refusal, also where the program swallowed the error."""
-
-    pid: int
-    thread: int
-    what: str
-    how: str
 
 
 class Unguarded(msgspec.Struct, frozen=True):
@@ -75,32 +58,45 @@ class RunReport(msgspec.Struct, frozen=True):
 
 
 def run_denied(
-    argv: Sequence[str], *, environ: Mapping[str, str], nonce: str, out: int, interpreters: Sequence[str]
+    argv: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    nonce: str,
+    out: int,
+    interpreters: Sequence[str],
+    linger: float = 5,
 ) -> RunReport:
     """Run `argv` without a shell under the preload; its output goes to the descriptor `out`.
 
-    `nonce` is a secret of this run. A command that cannot be started has exit code 127. The verdict is still open:
-    `conclude` gives it.
+    `nonce` is a secret of this run. What the command leaves running is listened to for `linger` seconds more. A command
+    that cannot be started has exit code 127. The verdict is still open: `conclude` gives it.
     """
     with tempfile.TemporaryDirectory(prefix="nl-cutover-denial-") as name:
         folder = Path(name)
         guarded = _guarded(environ, folder, nonce)
         guarded["PATH"] = f"{_shims(guarded, folder / 'bin')}{os.pathsep}{guarded.get('PATH', os.defpath)}"
-        code, seen = _run(argv, guarded, out, frozenset(interpreters))
-        armed, refused, forged = _evidence(folder, nonce)
+        evidence = Evidence(folder, nonce)
+        try:
+            code, seen = _run(argv, guarded, out, frozenset(interpreters))
+            left = _left(evidence, nonce, frozenset(interpreters), time.monotonic() + linger)
+        finally:
+            evidence.close()
+        armed = tuple(sorted(evidence.armed, key=lambda entry: (entry.pid, entry.thread)))
         proved = {entry.pid for entry in armed if entry.thread == 0}
         unguarded = tuple(Unguarded(pid, command) for pid, command in seen.items() if pid not in proved)
         programs = sorted({entry.exec for entry in armed})
-        control = forged or next((why for program in programs if (why := _control(program, environ))), "")
+        control = next((why for program in programs if (why := _control(program, environ))), "")
+        blind = [control, evidence.strange, evidence.altered()]
+        blind += [f"pid {pid} still runs: what it may yet load is not known" for pid in left]
     words = shlex.join(argv)
     return RunReport(
         words,
         code,
         armed,
-        refused,
+        tuple(evidence.refused),
         unguarded,
         control or f"every attempt refused on {len(programs)} Node",
-        reasons=(control,) if control else (),
+        reasons=tuple(filter(None, blind)),
     )
 
 
@@ -130,7 +126,7 @@ def conclude(report: RunReport, holders: Sequence[Held]) -> RunReport:
 
 def _guarded(environ: Mapping[str, str], folder: Path, nonce: str) -> dict[str, str]:
     preload = f"--require {json.dumps(str(resource('checks', 'deny.cjs')))}"
-    options = f"{environ.get('NODE_OPTIONS', '')} {preload}".strip()
+    options = f"{preload} {environ.get('NODE_OPTIONS', '')}".strip()  # the first to load
     return {**environ, "NODE_OPTIONS": options, "NL_CUTOVER_DENY_DIR": str(folder), "NL_CUTOVER_DENY_NONCE": nonce}
 
 
@@ -139,7 +135,7 @@ def _shims(guarded: Mapping[str, str], bin_: Path) -> Path:
     bin_.mkdir()
     kept = [f"export {name}={shlex.quote(guarded[name])}" for name in ("NL_CUTOVER_DENY_DIR", "NL_CUTOVER_DENY_NONCE")]
     preload = shlex.quote(f"--require {json.dumps(str(resource('checks', 'deny.cjs')))}")
-    again = f'case "$NODE_OPTIONS" in *{preload}*) ;; *) export NODE_OPTIONS="$NODE_OPTIONS "{preload} ;; esac'
+    again = f'case "$NODE_OPTIONS" in {preload}*) ;; *) export NODE_OPTIONS={preload}" $NODE_OPTIONS" ;; esac'
     for name in ("node", "nodejs"):
         if (program := shutil.which(name, path=guarded.get("PATH", os.defpath))) is not None:
             shim = bin_ / name
@@ -178,6 +174,24 @@ def _ran(seen: Mapping[int, tuple[int, str]]) -> dict[int, str]:
     return {pid: command for pid, (times, command) in seen.items() if times >= _LOOKS}
 
 
+def _left(evidence: Evidence, nonce: str, interpreters: frozenset[str], until: float) -> list[int]:
+    """Who of this run still runs JavaScript, once all have ended or the time is up: its parent may be long gone."""
+    while True:
+        guarded = {entry.pid for entry in evidence.armed}
+        left = []
+        for process in psutil.process_iter():
+            try:
+                if os.path.basename(process.exe()) in interpreters and (
+                    process.pid in guarded or nonce in process.environ().values()
+                ):
+                    left.append(process.pid)
+            except (psutil.Error, OSError):
+                continue
+        if not left or time.monotonic() >= until:
+            return left
+        time.sleep(_PAUSE)
+
+
 def _note(top: psutil.Process, seen: dict[int, tuple[int, str]], interpreters: frozenset[str]) -> None:
     try:
         below = [top, *top.children(recursive=True)]
@@ -193,20 +207,6 @@ def _note(top: psutil.Process, seen: dict[int, tuple[int, str]], interpreters: f
             continue
         if not _ONLY_SAYS & set(words[1:2]):
             seen[process.pid] = (seen.get(process.pid, (0, ""))[0] + 1, shlex.join(words[:3]))
-
-
-def _evidence(folder: Path, nonce: str) -> tuple[tuple[Armed, ...], tuple[Denied, ...], str]:
-    armed, refused, forged = [], [], ""
-    for file in sorted(folder.glob("*.jsonl")):
-        for line in file.read_bytes().splitlines():
-            entry = json.loads(line)
-            if entry.get("nonce") != nonce:
-                forged = f"{file.name} holds another nonce than this run's"
-            elif entry["kind"] == "armed":
-                armed.append(msgspec.convert(entry, Armed))
-            else:
-                refused.append(msgspec.convert(entry, Denied))
-    return tuple(armed), tuple(refused), forged
 
 
 def _control(program: str, environ: Mapping[str, str]) -> str:

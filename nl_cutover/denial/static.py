@@ -13,8 +13,9 @@ import msgspec
 from ..errors import UsageError
 from ..resources import resource
 from .judge import Edge, Judge, Judged
-from .loads import Texts
+from .loads import Load, Texts
 from .packages import Packages
+from .paths import joined_places, pieces_of
 from .prober import Searches, probe, string_places
 from .reach import reached
 from .report import Counted, Finding, Passed, Static, StaticReport, verdict_of
@@ -22,6 +23,8 @@ from .rules import Allowed, Rules, covers, line_digest, read_toml
 from .source import Source
 from .walk import Population, Skipped, inline_scripts, walk
 
+# An import of an extension that Node does not know fails; a require of it runs it.
+_IMPORTS = frozenset({"static import", "side effect import", "export from", "export star from", "dynamic import"})
 FIXTURES = ("checks", "fixtures")
 
 
@@ -102,7 +105,8 @@ class _Tree:
 
     def __init__(self, root: Path, rules: Rules) -> None:
         self.population: Population = walk(root)
-        self.packages = Packages(self.population.manifests, self.population.scripts.keys())
+        scripts, others = self.population.scripts, self.population.others
+        self.packages = Packages(self.population.manifests, {*scripts, *others})
         self.judged: dict[str, list[Judged]] = {}
         self.edges: dict[str, list[Edge]] = {}
         self.digests: dict[tuple[str, int, int], str] = {}
@@ -112,11 +116,16 @@ class _Tree:
         self._quoted = quoted = Texts(names, r"""(["'`])(?:%s)(?:/[^"'`\n]*)?\1""")
         self._searches = Searches(rules.loaders, quoted)
         self._paths = Texts(path for rule in rules.rules for path in rule.paths)
+        self._pieces = pieces_of(path for rule in rules.rules for path in rule.paths)
         enabled = gc.isenabled()
         gc.disable()  # syntax trees are many objects and no cycles
         try:
-            for path, (file, grammar) in sorted(self.population.scripts.items()):
+            todo = sorted(scripts.items())
+            for path, (file, grammar) in todo:
                 self._read(path, file, grammar)
+                for edge in self.edges.get(path, ()):
+                    if edge.target in others and not (edge.form in _IMPORTS and posixpath.splitext(edge.target)[1]):
+                        todo.append((edge.target, (others.pop(edge.target), "javascript")))
         finally:
             if enabled:
                 gc.enable()
@@ -130,7 +139,7 @@ class _Tree:
             self.population.skipped.append(Skipped(path, reason, explained=False))
             return
         parts = inline_scripts(code) if grammar == "markup" else [(0, grammar, code)]
-        judged = self.judged[path] = []
+        judged = self.judged[path] = [*self._linked(path)]
         failed = False
         for before, language, text in parts:
             source = Source(path, text, language)
@@ -151,12 +160,21 @@ class _Tree:
             i for i in judged if not (i.line in loaded and i.resolution in ("sink", "unresolved"))
         )
 
+    def _linked(self, path: str) -> Iterator[Judged]:
+        """A script that is a link into a package: the runtime loads what it leads to, from where that is."""
+        _, package, within = self.population.links.get(path, "").rpartition("/node_modules/")
+        for item in self._judge.judge(path, Load(1, 1, "link", "module", (package + within,), True, True)):
+            if isinstance(item, Judged) and package:
+                yield item
+
     def _findings(self, source: Source) -> Iterator[Judged | Edge]:
         result = probe(source, self._searches)
         for load in result.loads:
             yield from self._judge.judge(source.path, load)
         for line, text in string_places(source, self._paths):
             yield Judged(line, line, "path literal", text, "literal")
+        for line, text in joined_places(source, self._pieces, self._paths):
+            yield Judged(line, line, "path literal", text, "folded")
         if result.error_line is not None:
             yield Judged(result.error_line, result.error_line, "file", "", "unparsable")
             for match in self._quoted.finditer(source.code):  # better a name too many than a load too few

@@ -20,6 +20,7 @@ _POLICY = {
     ".git": "version control, not sources",
 }
 _INTERPRETER = re.compile(rb"#!.*\b(node|nodejs|bun|deno|tsx|ts-node|zx)\b")
+_NO_SCRIPT = frozenset({".json", ".node", ".wasm"})  # what Node knows and does not run as one
 _LARGEST = 32 * 1024 * 1024  # bytes
 
 
@@ -40,11 +41,14 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class Population(msgspec.Struct):
-    """`manifests` are package.json and tsconfig files, by path."""
+    """`manifests` are package.json and tsconfig files, by path; `links` say where a script really is, `others` are files
+    that Node would run as scripts if something loaded them."""
 
     scripts: dict[str, tuple[str, str]]  # path -> (file, grammar)
     manifests: dict[str, str]
     skipped: list[Skipped]
+    links: dict[str, str] = {}
+    others: dict[str, str] = {}
 
 
 def walk(root: Path) -> Population:
@@ -96,6 +100,8 @@ def _entry(
         else:
             folders.append((entry.path, f"{path}/"))
         return
+    if file and entry.is_symlink():
+        found.links[path] = os.path.realpath(entry.path)
     stem, extension = os.path.splitext(name)
     extension = extension.lower()
     if name in MANIFESTS or (stem.startswith("tsconfig") and extension == ".json"):
@@ -103,6 +109,8 @@ def _entry(
         return
     grammar = GRAMMARS.get(extension)
     if grammar is None and extension:
+        if file and extension not in _NO_SCRIPT:
+            found.others[path] = entry.path
         return
     try:
         if not file:
@@ -113,6 +121,7 @@ def _entry(
         if grammar is None:
             with open(entry.path, "rb") as opened:
                 if not _INTERPRETER.match(opened.read(200).partition(b"\n")[0]):
+                    found.others[path] = entry.path
                     return
             grammar = "javascript"
         if entry.stat().st_size > _LARGEST:

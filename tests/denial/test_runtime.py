@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from nl_cutover.denial.runtime import conclude, run_denied
 from nl_cutover.resources import resource
 
 from ..node import node
@@ -84,6 +85,40 @@ def test_a_refusal_counts_even_if_it_is_swallowed(run, code, suffix):
     assert report["refused"], report
 
 
+def test_a_link_is_followed_as_without_the_guard(run, tmp_path):
+    (tmp_path / "real.cjs").write_text("")
+    (tmp_path / "link.cjs").symlink_to(tmp_path / "real.cjs")
+    _, report = run("console.log(require.resolve('./link.cjs'))")
+    assert "real.cjs" in report["stderr"]
+
+
+def test_a_driver_before_the_guard_is_found(run, tmp_path):
+    (tmp_path / "child.cjs").write_text("")
+    installed = tmp_path / "node_modules" / D
+    installed.mkdir(parents=True)
+    (installed / "index.js").write_text("console.log('loaded')")
+    line = f"'NODE_OPTIONS=\"--require {D} $NODE_OPTIONS\" '"
+    for first in (
+        f"process.env.NODE_OPTIONS = '--require {D} ' + process.env.NODE_OPTIONS; require('child_process').fork('./child.cjs')",
+        f"new (require('worker_threads').Worker)('./child.cjs', {{execArgv: ['--require', '{D}']}}).on('error', () => {{}})",
+        f"require('child_process').execSync({line} + 'node ./child.cjs || true')",
+        f"require('child_process').execSync({line} + process.execPath + ' ./child.cjs || true')",
+    ):
+        code, report = run(first)
+        assert (code, report["verdict"]) == (3, "findings"), first
+
+
+@pytest.mark.parametrize(
+    "how", ["module.load(f)", "M._extensions['.js'](new M('m'), f)", "new M('m')._compile('1', f)"]
+)
+def test_a_driver_of_one_file_is_refused_where_nothing_is_resolved(run, tmp_path, how):
+    file = tmp_path / "node_modules" / "sql.js" / "index.js"
+    file.parent.mkdir(parents=True)
+    file.write_text("console.log('loaded')")
+    code, report = run(f"const M = require('module'), f = {json.dumps(str(file))}; module.loaded = false; {how}")
+    assert (code, len(report["refused"]), "loaded\n" in report["stderr"]) == (3, 1, False)
+
+
 def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
     installed = tmp_path / "node_modules" / "db"
     installed.mkdir(parents=True)
@@ -124,12 +159,124 @@ def test_a_command_that_fails_is_no_pass(run):
 
 def test_a_false_nonce_is_no_proof(run):
     text = (
-        "require('fs').appendFileSync(require('path').join(process.env.NL_CUTOVER_DENY_DIR, '1-0.jsonl'), "
-        'JSON.stringify({nonce: "guessed", kind: "armed", pid: 1, thread: 0, node: "v1", exec: "/bin/true"}) + "\\n")'
+        "require('fs').appendFileSync(require('path').join(process.env.NL_CUTOVER_DENY_DIR, 'evidence'), "
+        'JSON.stringify({nonce: "guessed", id: "1", kind: "armed", pid: 1, thread: 0, node: "v1", exec: "/bin/true"}) + "\\n")'
     )
     code, report = run(text)
     assert code == 4
-    assert "another nonce" in report["reasons"][0]
+    assert "did not write" in report["reasons"][0]
+
+
+@pytest.mark.parametrize("line", ["{nonce, id: 'a', kind: 'armed'}", "{nonce, id: 1}", "[]", "null"])
+def test_a_line_of_the_right_nonce_and_no_sense_ends_no_hearing(run, line):
+    text = (
+        "const nonce = process.env.NL_CUTOVER_DENY_NONCE; "
+        "require('fs').appendFileSync(process.env.NL_CUTOVER_DENY_DIR + '/evidence', JSON.stringify("
+        + line
+        + ") + '\\n'); "
+    )
+    code, report = run(text + LOAD)
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+    assert any("did not write" in reason for reason in report["reasons"])
+
+
+ALL = "const fs = require('fs'), path = require('path'), D = process.env.NL_CUTOVER_DENY_DIR, all = fs.readdirSync(D).filter(f => fs.statSync(path.join(D, f)).isDirectory() === false).map(f => path.join(D, f)); "
+LOAD = f"try {{ require('{D}') }} catch {{}}; "
+TAMPER = {
+    "deletes": "for (const f of all) fs.rmSync(f)",
+    "deletes the folder": "fs.rmSync(D, {recursive: true, force: true})",
+    "empties": "for (const f of all) fs.rmSync(f), fs.writeFileSync(f, '')",
+    "rewrites": "for (const f of all) { let text = ''; if (fs.statSync(f).isFile()) text = fs.readFileSync(f, 'utf8'); "
+    "fs.writeFileSync(f + '.new', text.split('\\n').filter(l => !l.includes('refused')).join('\\n')); fs.renameSync(f + '.new', f) }",
+    "puts away and back": "fs.renameSync(D, D + 'x'); fs.mkdirSync(D); fs.rmSync(D, {recursive: true}); fs.renameSync(D + 'x', D); "
+    "for (const f of all) { fs.renameSync(f, f + 'x'); fs.renameSync(f + 'x', f) }",
+}
+
+
+@pytest.mark.parametrize("tamper", TAMPER)
+def test_what_was_said_cannot_be_unsaid(run, tamper):
+    code, report = run(ALL + LOAD + TAMPER[tamper])
+    assert (code, report["verdict"]) == (3, "findings")
+    assert [entry["what"] for entry in report["refused"]] == [D]
+    assert any("was changed" in reason for reason in report["reasons"])
+
+
+@pytest.mark.parametrize("tamper", TAMPER)
+def test_evidence_that_was_tampered_with_is_no_pass(run, tamper):
+    code, report = run(ALL + TAMPER[tamper] + ";" + LOAD)
+    assert code in (3, 4)
+    assert any("was changed" in reason for reason in report["reasons"])
+
+
+def test_a_program_that_reads_the_evidence_in_place_of_the_checker_hides_nothing(run):
+    read = (
+        "for (const f of all) { const d = fs.openSync(f, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK); "
+        "try { while (fs.readSync(d, Buffer.alloc(65536))); } catch {} }"
+    )
+    code, report = run(ALL + LOAD + read)
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+    thief = "require('child_process').spawn('sh', ['-c', 'exec cat \"$0\" 2>/dev/null', path.join(D, 'evidence')], {stdio: 'ignore'}); "
+    wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500); "
+    code, report = run(ALL + "const c = " + thief + wait + LOAD + "c.kill('SIGKILL')")
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "fs.openSync = fs.writeSync = () => 1",
+        "JSON.stringify = () => '{}'",
+        "Atomics.wait = () => 'ok'",
+        "path.join = () => '/nowhere'",
+    ],
+)
+def test_what_a_program_puts_in_place_of_a_function_changes_no_evidence(run, first):
+    code, report = run(ALL + first + ";" + LOAD)
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+
+
+def test_a_long_name_is_heard_too(run):
+    code, report = run(f"try {{ require('{D}/' + 'x'.repeat(200000)) }} catch {{}}; ")
+    assert (code, len(report["refused"]), report["reasons"][1:]) == (3, 1, [])
+
+
+def test_a_shim_that_was_changed_is_no_pass(run):
+    code, report = run(ALL + "fs.appendFileSync(path.join(D, 'bin', 'node'), '\\n')")
+    assert code == 4
+    assert "was changed" in report["reasons"][0]
+
+
+def outliving(code: str) -> str:
+    return (
+        f"require('child_process').spawn(process.execPath, ['-e', {json.dumps(code)}], "
+        "{detached: true, stdio: 'ignore'}).unref()"
+    )
+
+
+def test_a_grandchild_that_outlives_the_command_is_heard(run):
+    code, report = run(outliving(f"setTimeout(() => {{ {LOAD} }}, 700)"))
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+
+
+def test_a_grandchild_that_does_not_end_is_no_pass(tmp_path):
+    node()
+    with open(os.devnull, "wb") as out:
+        ran = run_denied(
+            ["node", "-e", outliving("setTimeout(() => {}, 3000)")],
+            environ=os.environ, nonce="n", out=out.fileno(), interpreters=["node"], linger=0.3,
+        )  # fmt: skip
+    report = conclude(ran, [])
+    assert report.verdict == "unmeasurable"
+    assert "still runs" in report.reasons[0]
+
+
+def test_many_workers_are_all_heard(run):
+    code, report = run(
+        "const {Worker} = require('worker_threads'); "
+        f"for (let i = 0; i < 12; i++) new Worker(`try {{ require('{D}') }} catch {{}}`, {{eval: true}})"
+    )
+    assert (code, len(report["refused"])) == (3, 12)
+    assert len({entry["thread"] for entry in report["refused"]}) == 12
 
 
 def test_the_third_look_finds_who_holds_the_store(tmp_path):

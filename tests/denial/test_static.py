@@ -507,3 +507,39 @@ def test_no_file_s_tree_outlives_its_turn(tmp_path):
         if enabled:
             gc.enable()
     assert left == 0
+
+
+def test_a_link_to_a_driver_is_a_finding(look, tree, tmp_path):
+    target = tmp_path / "node_modules" / "better-sqlite3" / "lib" / "index.js"
+    target.parent.mkdir(parents=True)
+    target.write_text("module.exports = require('./database')")
+    other = tmp_path / "other.js"
+    other.write_text("1")
+    root = tree({"use.cjs": "require('./db.js')", "bare.cjs": "require('./bare')"})
+    (root / "db.js").symlink_to(target)
+    (root / "bare").symlink_to(target)
+    (root / "fine.js").symlink_to(other)
+    found = look({}).report.findings
+    assert [(f.path, f.form, f.chain) for f in found] == [
+        ("bare", "link", ()),
+        ("bare.cjs", "require", ("bare.cjs", "bare", "/node_modules/better-sqlite3/lib/index.js")),
+        ("db.js", "link", ()),
+        ("use.cjs", "require", ("use.cjs", "db.js", "/node_modules/better-sqlite3/lib/index.js")),
+    ]
+
+
+def test_what_node_runs_as_a_script_is_read_whatever_its_name(look):
+    """A file without extension or shebang, and any extension that Node does not know, where something loads it."""
+    driver = "require('better-sqlite3')"
+    files = {
+        "a.cjs": "require('./tool'); require('./driver.txt'); require('child_process').fork('./run')",
+        "tool": driver,
+        "driver.txt": driver,
+        "run": driver,
+        "notes.txt": driver,
+        "b.mjs": "import './style.glsl'",
+        "style.glsl": "no script {",
+    }
+    report = look(files, surface=("a.cjs", "b.mjs")).report
+    assert {f.path for f in report.findings} == {"a.cjs", "tool", "driver.txt", "run"}
+    assert report.population.found == report.population.parsed == 5
