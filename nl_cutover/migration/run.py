@@ -94,8 +94,9 @@ class Run:
     def carry(self, recovered: int = 0) -> RunOutcome:
         """Carry every open row. Ends early at a wall, or on Ctrl-C.
 
-        The first Ctrl-C lets the calls in hand end and be journalled. A second one waits for nothing: their rows stay
-        intended in the ledger, which is how a killed process leaves them, and are in doubt until they are settled.
+        The first Ctrl-C lets the calls in hand end and be journalled, and ends waits for a busy server. A second one
+        waits for nothing: their rows stay intended in the ledger, which is how a killed process leaves them, and are
+        in doubt until they are settled.
         """
         try:
             self._carry_archives()
@@ -195,7 +196,7 @@ class Run:
 
         def guarded(end: threading.Event) -> None:
             try:
-                with Sessions(self._identities) as sessions:
+                with Sessions(self._identities, self._stop.wait) as sessions:
                     try:
                         worker(sessions)
                     finally:
