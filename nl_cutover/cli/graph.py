@@ -117,7 +117,7 @@ def backfill(
 
 @app.command()
 def check(db: DbOption, format: FormatOption = Format.TABLE) -> None:
-    """Examine the graph, read-only: every memory has its edge, every edge its ends; counts by label."""
+    """Examine the graph, read-only: every memory has its edge, every edge its ends and owner; counts."""
     from ..memory_core import integrity
     from ..memory_core.graph import open_migrated
     from ..output.documents import Table
