@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..verdicts import ExitCode
+from ..wording import counted
 from .common import ConfigOption, CustodyOption, Format, FormatOption, finish
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def show(
     wanted = [link for link in links if number is None or link.number == number][-1:]
     if not wanted:
         raise UsageError(
-            f"custody {settings.custody} holds {len(links)} receipts, none with number {number or 'any'}",
+            f"custody {settings.custody} holds {counted(len(links), 'receipt|s')}, none with number {number or 'any'}",
             "a receipt is left by migrate, settle, verify and cut, and by measure and plan with --receipt",
         )
     link = wanted[0]

@@ -12,6 +12,7 @@ import msgspec
 
 from ..contract.rows import ARCHIVES, Value, key_text
 from ..errors import CustodyError
+from ..wording import counted
 from . import directory as custody
 
 _MAPPED = (
@@ -156,7 +157,7 @@ class LedgerReader:
             )
         ]
         found += [
-            Odd("batch", str(number), state, f"{size} actions, {admitted} admitted: {reason}")
+            Odd("batch", str(number), state, f"{counted(size, 'action|s')}, {admitted} admitted: {reason}")
             for number, state, size, admitted, reason in ask(
                 "SELECT id, state, size, admitted, reason FROM batches WHERE state IN ('refused', 'mixed', 'unknown') "
                 "ORDER BY id"

@@ -22,6 +22,7 @@ from ..stores.report import Report
 from ..stores.tables import Accounts
 from ..stores.verdict import checkout_reasons
 from ..verdicts import ExitCode
+from ..wording import counted
 from .command import echo_to_stderr, run_command
 from .fencing import SealRequest
 from .gate import Gate
@@ -143,7 +144,7 @@ def _with_replays(result: CutReport, report: Report, reader: LedgerReader) -> Cu
         return result  # that a store cannot be read is what the cut ended with, or what measuring again will say
     if not said:
         return result
-    more = [f"and {len(said) - _SHOWN} more archives like them"] if len(said) > _SHOWN else []
+    more = [f"and {counted(len(said) - _SHOWN, 'more archive|s')} like them"] if len(said) > _SHOWN else []
     paths = shlex.join(c.path for c in report.checkouts if c.state == "measured")
     landed = result.verdict.startswith("landed")
     step = f"bring the replays over: nl-cutover migrate {paths}, with the same --telemetry as before; "

@@ -14,6 +14,7 @@ from ..custody.ledger import OPEN_ARCHIVES, Ledger, move_rows
 from ..errors import CutoverError, InterruptedRunError
 from ..ingress.session import Session
 from ..ingress.sessions import Sessions
+from ..wording import counted
 from .archives import ArchiveRoad
 from .lives import Lives, lives_of
 from .policy import Policy, TelemetryMode
@@ -143,7 +144,9 @@ class Run:
         self._taken_up = self._ledger.read(f"SELECT count(*) FROM actions WHERE {which}", self._held)[0][0]
         if self._taken_up:
             self._ledger.commit(move_rows("actions", "refused", which, self._held))  # entering decides what they are
-            self._progress.note(f"{self._taken_up} actions that an earlier command discarded are taken up again")
+            self._progress.note(
+                counted(self._taken_up, "action|s that an earlier command discarded is|are taken up again")
+            )
 
     @property
     def _held(self) -> tuple[str]:
@@ -223,7 +226,8 @@ class Run:
             except KeyboardInterrupt:
                 left = sum(not end.is_set() for end in ended)
                 self._stop.reason = InterruptedRunError(
-                    f"interrupted twice; {left} workers were left in their calls, and what became of those is unknown"
+                    "interrupted twice; "
+                    + counted(left, "worker|s was|were left in its|their call, and what became of that is unknown")
                 )
         if faults:
             raise faults[0]

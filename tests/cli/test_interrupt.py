@@ -91,7 +91,7 @@ def test_the_second_ctrl_c_stops_at_once_and_leaves_the_rows_in_doubt(operator, 
         assert time.monotonic() - began < 10
     report = json.loads(out)
     assert process.returncode == report["exit_code"] == 130
-    assert "interrupted twice; 1 workers were left in their calls" in report["stopped"]
+    assert "interrupted twice; 1 worker was left in its call" in report["stopped"]
     assert (report["archives"]["confirmed"], report["archives"]["unknown"]) == (3, 1)
     assert states(operator) == {"confirmed": 3, "intended": 1, "pending": 8}
     receipt = json.loads(Path(report["receipt"]).read_text())
