@@ -30,7 +30,12 @@ _TOKENS_AT_ONCE = 20_000
 
 
 class ContainerEvidence:
-    """Evidence read inside the container. `as_of` is the moment before the first question; before it nothing is known."""
+    """Evidence read inside the container. `as_of` is the moment before the first question; before it nothing is known.
+
+    It is `tied` because whoever asks ties the container to the ingress first, see `Container`.
+    """
+
+    tied = True
 
     def __init__(self, engine: Engine, pin: Pin, clock: Callable[[], float]) -> None:
         self._engine, self._pin, self._clock = engine, pin, clock

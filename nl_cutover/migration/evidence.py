@@ -38,7 +38,12 @@ class StoredArchive(msgspec.Struct, frozen=True):
 
 
 class Evidence(Protocol):
-    """Where outcomes can be looked up. `words` names it in receipts."""
+    """Where outcomes can be looked up. `words` names it in receipts.
+
+    `tied`: it is known to be the graph behind the run's ingress, whatever it holds.
+    """
+
+    tied: bool
 
     @property
     def words(self) -> str: ...
@@ -58,7 +63,9 @@ class Evidence(Protocol):
 
 
 class GraphFile:
-    """Evidence from the graph's SQLite file: an embedded MC's, or a consistent copy of one."""
+    """Evidence from the graph's SQLite file: an embedded MC's, or a consistent copy of one. Any plane's, as it stands."""
+
+    tied = False
 
     def __init__(self, path: Path, clock: Callable[[], float] = lambda: time.time() * 1000) -> None:
         located = resolve(path)

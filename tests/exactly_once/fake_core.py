@@ -82,6 +82,7 @@ class FakeCore(Scripted):
     """
 
     words = "the fake's own memory"
+    tied = True
 
     def __init__(self, clock: Callable[[], int], meet: Callable[[str, str], None]) -> None:
         super().__init__(self._answer)
