@@ -269,7 +269,7 @@ def _losses(tally: _Tally, policy: Policy, owner: str | None) -> list[Loss]:
         _loss(
             "replay_time",
             tally.marks if in_marks else 0,
-            "replay|s becomes|become a mark that MC stamps with its own time",
+            "replay|s gets|get the time at which MC counts it|them, not its|their own",
         ),
         _loss(
             "name",
