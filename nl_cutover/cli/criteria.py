@@ -16,6 +16,7 @@ from ..denial.rules import Rules, read_toml
 from ..errors import CredentialsError, CutoverError
 from ..resources import resource
 from ..verdicts import ExitCode
+from ..wording import counted
 
 if TYPE_CHECKING:
     from ..denial.runtime import RunReport
@@ -94,7 +95,7 @@ def _static(subject: Subject, criterion: Criterion) -> Said:
         return Said(NOT_LOOKED_AT, "no checkout", detail="name one: --tree NEO")
     surfaces = criterion.surfaces or sorted({glob for rule in subject.rules.rules for glob in rule.surfaces})
     result = check_static(subject.tree, subject.rules, surface=surfaces, allowed=subject.allow)
-    looked = f"{result.surface} of {result.report.population.parsed} scripts in {', '.join(surfaces)}"
+    looked = f"{result.surface} of {counted(result.report.population.parsed, 'script|s')} in {', '.join(surfaces)}"
     if result.report.exit_code == ExitCode.UNMEASURABLE:
         return Said("unmeasurable", looked, result.control, "; ".join(result.notes))
     fatal = [f for f in result.report.findings if result.report.exit_code]
@@ -108,7 +109,7 @@ def _runtime(subject: Subject, _: Criterion) -> Said:
         return Said(NOT_LOOKED_AT, "no command", detail="name one: nl-cutover check --tree NEO -- COMMAND...")
     ran = subject.ran
     verdict = "fail" if ran.refused else "pass" if not ran.reasons else "unmeasurable"
-    looked = f"{len(ran.armed)} processes and workers of {ran.command}"
+    looked = f"{counted(len(ran.armed), 'process|processes or worker|s')} of {ran.command}"
     return Said(verdict, looked, ran.control, "; ".join(ran.reasons[:5]))
 
 
@@ -120,7 +121,7 @@ def _holders(subject: Subject, _: Criterion) -> Said:
         return Said(NOT_LOOKED_AT, "no store", detail="the checkout reaches none")
     held = [f"{s.id} {s.holders.sentence()}" for s in stores if s.holders.processes]
     blind = [f"{s.id}: {s.holders.sentence()}" for s in stores if not s.holders.processes and not s.holders.nobody]
-    looked = f"the open files of every process, for {len(stores)} stores"
+    looked = f"the open files of every process, for {counted(len(stores), 'store|s')}"
     return Said("fail" if held else "unmeasurable" if blind else "pass", looked, "-", "; ".join(held or blind))
 
 
@@ -129,7 +130,8 @@ def _measure(subject: Subject, _: Criterion) -> Said:
     if report is None:
         return Said(NOT_LOOKED_AT, "no checkout", detail="name one: --tree NEO")
     totals = report.totals
-    looked = f"{totals.archives} archives and {totals.actions} actions in {len(report.stores)} stores"
+    looked = f"{counted(totals.archives, 'archive|s')} and {counted(totals.actions, 'action|s')} in "
+    looked += counted(len(report.stores), "store|s")
     control = "planted rows came back" if report.control.ok else report.control.reason
     verdict = {ExitCode.PROVED: "pass", ExitCode.REFUSED: "fail"}.get(ExitCode(report.exit_code), "unmeasurable")
     return Said(verdict, looked, control, f"{totals.unaccounted} unaccounted, {totals.unmeasurable} unmeasurable")
@@ -141,7 +143,9 @@ def _of_the_core(look: Callable[[dict[str, dict[str, Any]]], tuple[bool, str]]) 
             return Said(NOT_LOOKED_AT, subject.url, detail=subject.no_core)
         good, detail = look(subject.tools)
         control = f"the list holds {ADMIT}" if ADMIT in subject.tools else "-"
-        return Said("pass" if good else "fail", f"{len(subject.tools)} tools of {subject.url}", control, detail)
+        return Said(
+            "pass" if good else "fail", f"{counted(len(subject.tools), 'tool|s')} of {subject.url}", control, detail
+        )
 
     return said
 

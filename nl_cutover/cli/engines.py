@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import UnreachableError
+from ..wording import counted
 
 if TYPE_CHECKING:
     from ..migration.containers import Container, ContainerEvidence, NoContainer
@@ -88,7 +89,10 @@ def container_mounts(settings: Settings) -> Looked:
         mounts = tuple(ContainerMount(name, Path(source)) for name, source in sources_of_running(engine))
     except UnreachableError as error:
         return _could_not_look(error.message)
-    return Looked(mounts, f"{len(mounts)} mounts of running containers, of {engine.facts.url} ({engine.facts.why})")
+    return Looked(
+        mounts,
+        f"{counted(len(mounts), 'mount|s')} of running containers, of {engine.facts.url} ({engine.facts.why})",
+    )
 
 
 def _could_not_look(reason: str) -> Looked:

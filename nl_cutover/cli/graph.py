@@ -11,6 +11,7 @@ import typer
 
 from ..memory_core.sources import MEMORIES, SESSIONS
 from ..verdicts import ExitCode
+from ..wording import counted
 from .common import Format, FormatOption, finish
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def backfill(
 
 @app.command()
 def check(db: DbOption, format: FormatOption = Format.TABLE) -> None:
-    """Examine the graph, read-only: every memory has its edge, every edge its ends; counts by label."""
+    """Examine the graph, read-only: every memory has its edge, every edge its ends and owner; counts."""
     from ..memory_core import integrity
     from ..memory_core.graph import open_migrated
     from ..output.documents import Table
@@ -178,11 +179,10 @@ def _run(
     )
     facts = [(n.replace("_", " "), str(getattr(report, n))) for n in report.__struct_fields__[4:-1]]
     tables = [Table("", ["row", "why"], [_split(error) for error in errors[:_NAMED]])] if errors else []
-    notes = [f"{len(errors) - _NAMED} more errors: --format json has them all"] if len(errors) > _NAMED else []
+    notes = [counted(len(errors) - _NAMED, "more error|s: --format json has them all")] if len(errors) > _NAMED else []
     if waiting:
-        notes.append(
-            f"{waiting} memories wait for their sessions' summaries; graph backfill writes them with minimal ones"
-        )
+        wait = counted(waiting, "memory|memories waits|wait for a summary of its|their session")
+        notes.append(f"{wait}; graph backfill writes minimal ones")
     steps = ["mend these rows; the same command resumes"] if errors else []
     title = "graph backfill" if minimal else "graph ingest"
     finish(report, document(title, report, [("db", str(db)), *facts], tables, notes, steps), format)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..verdicts import ExitCode
+from ..wording import counted
 from .common import ConfigOption, CustodyOption, Format, FormatOption, finish, finite
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def show(
     found = [one for one in paper.read.values() if which in (None, str(one.receipt.number), str(one.path))][-1:]
     if not found:
         raise UsageError(
-            f"{where} holds {len(files)} receipts, none with number {which or 'any'}",
+            f"{where} holds {counted(len(files), 'receipt|s')}, none with number {which or 'any'}",
             "a receipt is left by migrate, settle, verify and cut, and by measure and plan with --receipt",
         )
     (one,) = found

@@ -12,6 +12,7 @@ import msgspec
 
 from ..contract.rows import ARCHIVES, Value, key_text
 from ..errors import CustodyError
+from ..wording import counted
 from . import directory as custody
 
 _MAPPED = (
@@ -165,7 +166,7 @@ class LedgerReader:
             )
         ]
         found += [
-            Odd("batch", str(number), state, f"{size} actions, {admitted} admitted: {reason}")
+            Odd("batch", str(number), state, f"{counted(size, 'action|s')}, {admitted} admitted: {reason}")
             for number, state, size, admitted, reason in ask(
                 "SELECT id, state, size, admitted, reason FROM batches WHERE state IN ('refused', 'mixed', 'unknown') "
                 "ORDER BY id"
@@ -184,18 +185,24 @@ class LedgerReader:
 
     def accounts(self, table: str, key: Value, digest: str) -> bool:
         """Whether this very row, with this digest, is where it should be: the `Accounts` of a measurement."""
-        name = key_text(key, digest)
+        carried = "state = 'confirmed' AND marks_made >= marks_wanted AND marks_state = 'idle'"
+        placed = (
+            f"state = 'excluded' OR {carried}"
+            if table == ARCHIVES
+            else "state IN ('admitted', 'discarded', 'excluded')"
+        )
+        return self._stands(table, key, digest, placed)
+
+    def refused(self, table: str, key: Value, digest: str) -> bool:
+        """Whether this very row was refused when it was last to be brought over."""
+        return self._stands(table, key, digest, "state = 'refused'")
+
+    def _stands(self, table: str, key: Value, digest: str, where: str) -> bool:
+        held, of_row = "actions", "digest"
         if table == ARCHIVES:
-            sql = (
-                "SELECT 1 FROM archives a JOIN origins o ON o.row_table = 'archives' AND o.row_id = a.id "
-                "WHERE a.key = ? AND o.digest = ? AND (a.state = 'excluded' OR "
-                "(state = 'confirmed' AND marks_made >= marks_wanted AND marks_state = 'idle'))"
-            )
-        else:
-            sql = (
-                "SELECT 1 FROM actions WHERE key = ? AND digest = ? AND state IN ('admitted', 'discarded', 'excluded')"
-            )
-        return self._connection.execute(sql, (name, digest)).fetchone() is not None
+            held, of_row = "archives a JOIN origins o ON o.row_table = 'archives' AND o.row_id = a.id", "o.digest"
+        sql = f"SELECT 1 FROM {held} WHERE key = ? AND {of_row} = ? AND ({where})"
+        return self._connection.execute(sql, (key_text(key, digest), digest)).fetchone() is not None
 
 
 def _mapped(row: tuple[Any, ...]) -> Mapped:

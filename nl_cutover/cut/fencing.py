@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +17,14 @@ from ..stores.tables import Accounts
 from .report import StoreCut
 
 Counted = list[tuple[StoreReport, tuple[TableReport, ...]]]
+
+
+class Planted(NamedTuple):
+    """A store whose seal was changed: what of one stood `before` (`Fence.ours`), and what stands now."""
+
+    store: StoreReport
+    before: dict[str, str]
+    now: SealState
 
 
 class SealRequest(msgspec.Struct, frozen=True):
@@ -36,10 +45,10 @@ def count_and_seal(
     request: SealRequest,
     accounts: Accounts | None,
     may_seal: Callable[[Counted], bool],
-    planted: list[StoreReport],
+    planted: list[Planted],
     step: Callable[[str], None],
 ) -> bool:
-    """Lock, count, ask `may_seal`, seal. Stores that this call sealed are added to `planted` as they are.
+    """Lock, count, ask `may_seal`, seal. Stores whose seal this call changed are added to `planted` as they are.
 
     Leaving early rolls every uncommitted store back; what is in `planted` is the caller's to undo.
     """
@@ -61,13 +70,16 @@ def count_and_seal(
             counted.append((store, fence.measure(accounts)))
         if not may_seal(counted):
             return False
+        changes: list[Planted] = []
         for store, fence in fences:
             step(f"seal {store.id}")
-            fence.plant(create_missing=request.create_missing, updates=request.updates)
-        for store, fence in fences:
+            before = fence.ours()
+            now = fence.plant(create_missing=request.create_missing, updates=request.updates)
+            changes.append(Planted(store, before, now))
+        for change, (store, fence) in zip(changes, fences, strict=True):
             step(f"commit {store.id}")
-            if not store.seal.complete:  # a seal that stood before is not ours to take away
-                planted.append(store)  # before the commit: whatever it leaves, the undo will look at this store
+            if fence.ours() != change.before:
+                planted.append(change)  # before the commit: whatever it leaves, the undo will look at this store
             fence.commit()
     return True
 
@@ -99,14 +111,15 @@ def lift(stores: Sequence[StoreReport], *, busy_timeout_ms: int) -> list[tuple[S
     return stood
 
 
-def take_away(planted: Sequence[StoreReport]) -> dict[str, str]:
-    """Remove seals again. A sentence for each store id whose seal stays: it refuses inserts, and loses nothing."""
+def take_away(planted: Sequence[Planted]) -> dict[str, str]:
+    """Undo seals. A sentence for each store id whose seal stays: it refuses inserts, and loses nothing."""
     kept = {}
-    for store in planted:
+    for store, before, _ in planted:
         try:
-            unseal(store.location, store.identity)
+            unseal(store.location, store.identity, before)
         except CutoverError as error:
-            kept[store.id] = f"the seal of store {store.id} could not be removed: {error.message}"
+            undone = "put back as it was" if before else "removed"
+            kept[store.id] = f"the seal of store {store.id} could not be {undone}: {error.message}"
     return kept
 
 

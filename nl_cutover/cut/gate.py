@@ -18,13 +18,13 @@ import msgspec
 
 from ..contract.rows import ACTIONS, ARCHIVES
 from ..errors import CutoverError
-from ..stores.report import Report, StoreReport
-from ..stores.seal import canary
+from ..stores.report import Report
+from ..stores.seal import SealState, canary
 from ..stores.tables import Accounts
 from ..stores.verdict import table_reasons, verdict_of, worst
 from ..verdicts import ExitCode
 from .command import InterruptedLanding
-from .fencing import Counted, SealRequest, count_and_seal, store_cut, take_away
+from .fencing import Counted, Planted, SealRequest, count_and_seal, store_cut, take_away
 from .report import CommandResult, CutReport, StoreCut
 
 
@@ -52,7 +52,7 @@ class Gate:
     ) -> None:
         self._report, self._request, self._accounts = report, request, accounts
         self._land, self._remeasure, self._step = land, remeasure, step
-        self._planted: list[StoreReport] = []
+        self._planted: list[Planted] = []
         self._outcome = Outcome([], [])
 
     def cut(self, *, host: str, at: Callable[[], str]) -> CutReport:
@@ -92,10 +92,13 @@ class Gate:
         )
 
     def _told(self, store: StoreCut, left: dict[str, str]) -> StoreCut:
-        if store.id not in {planted.id for planted in self._planted}:
+        change = next((planted for planted in self._planted if planted.store.id == store.id), None)
+        if change is None:
             return store
-        seal = "planted" if self._has_landed else "left" if store.id in left else "removed"
-        return msgspec.structs.replace(store, seal=seal, sealed_by="" if seal == "removed" else self._request.by)
+        if self._has_landed or store.id in left:
+            seal = "planted" if self._has_landed else "left"
+            return msgspec.structs.replace(store, seal=seal, sealed_by=change.now.by)
+        return store if store.seal == "stood before" else msgspec.structs.replace(store, seal="removed", sealed_by="")
 
     def _verdict(self) -> str:
         if self._outcome.code is ExitCode.PROVED:
@@ -112,7 +115,7 @@ class Gate:
     def _may_seal(self, counted: Counted) -> bool:
         outcome = self._outcome
         outcome.stores = [
-            store_cut(store, tables, "stood before" if store.seal.sealed else "none", accounted=True)
+            store_cut(store, tables, "none" if store.seal == SealState() else "stood before", accounted=True)
             for store, tables in counted
         ]
         reasons = [

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..contract.rows import Value, key_text
 from ..custody import directory, receipts
 from ..custody.directory import store_locks
 from ..custody.reading import LedgerReader
@@ -21,6 +22,7 @@ from ..stores.report import Report
 from ..stores.tables import Accounts
 from ..stores.verdict import checkout_reasons
 from ..verdicts import ExitCode
+from ..wording import counted
 from .command import echo_to_stderr, run_command
 from .fencing import SealRequest
 from .gate import Gate
@@ -52,11 +54,12 @@ def run_cut(
     request = msgspec.structs.replace(request, by=utc(clock()))
     run_id = None
     accounts: Accounts = _nothing
+    refused: list[str] = []
     reader: LedgerReader | None = None
     if directory.exists(custody):
         reader = LedgerReader(custody)
         run = reader.run()
-        run_id, accounts = (run["id"] if run else None), reader.accounts
+        run_id, accounts = (run["id"] if run else None), partial(_accounts, reader, refused)
     with store_locks(store.id for store in report.stores):
         try:
             if _has_rows(report):
@@ -75,7 +78,7 @@ def run_cut(
             if result.exit_code and not result.verdict.startswith("landed"):
                 result = _with_orphans(result, orphans)
             if result.exit_code and reader is not None:
-                result = _with_replays(result, report, reader)
+                result = _with_replays(_with_refused(result, refused), report, reader)
         finally:
             if reader is not None:
                 reader.__exit__()
@@ -141,7 +144,7 @@ def _with_replays(result: CutReport, report: Report, reader: LedgerReader) -> Cu
         return result  # that a store cannot be read is what the cut ended with, or what measuring again will say
     if not said:
         return result
-    more = [f"and {len(said) - _SHOWN} more archives like them"] if len(said) > _SHOWN else []
+    more = [f"and {counted(len(said) - _SHOWN, 'more archive|s')} like them"] if len(said) > _SHOWN else []
     paths = shlex.join(c.path for c in report.checkouts if c.state == "measured")
     landed = result.verdict.startswith("landed")
     step = f"bring the replays over: nl-cutover migrate {paths}, with the same --telemetry as before; "
@@ -149,6 +152,16 @@ def _with_replays(result: CutReport, report: Report, reader: LedgerReader) -> Cu
     return msgspec.structs.replace(
         result, reasons=[*result.reasons, *said[:_SHOWN], *more], next_steps=[step, *result.next_steps]
     )
+
+
+def _with_refused(result: CutReport, refused: list[str]) -> CutReport:
+    """Name the way out of rows that were refused: brought over again, they are refused again."""
+    if not refused:
+        return result
+    row = shlex.quote(f"{refused[0]}=exclude")
+    step = f"a refused row is mended, or left on the host for good, then cut again: nl-cutover settle --row {row}"
+    others = sum(store.unaccounted or 0 for store in result.stores) > len(refused)
+    return msgspec.structs.replace(result, next_steps=[step, *(result.next_steps if others else [])])
 
 
 def _before(
@@ -183,6 +196,15 @@ def _wait_while_held(hold_file: Path | None) -> None:
 def _not_held(hold_file: Path | None) -> None:
     if hold_file is not None and hold_file.exists():
         raise RefusedError(f"{hold_file} came back before the landing: the cut is postponed")
+
+
+def _accounts(reader: LedgerReader, refused: list[str], table: str, key: Value, digest: str) -> bool:
+    """The reader's answer; keys of rows that were refused are added to `refused`."""
+    if found := reader.accounts(table, key, digest):
+        return found
+    if reader.refused(table, key, digest):
+        refused.append(key_text(key, digest))
+    return False
 
 
 def _nothing(*_: object) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 
 from ..errors import RefusedError
-from ..stores.report import Report, StoreReport
+from ..stores.report import Report
 from ..stores.seal import canary
 from ..stores.verdict import table_reasons
 from ..verdicts import ExitCode
-from .fencing import Counted, SealRequest, count_and_seal, lift, store_cut, take_away
+from .fencing import Counted, Planted, SealRequest, count_and_seal, lift, store_cut, take_away
 from .report import StoreCut
 
 SCHEMA = "nl-cutover/seal/1"
@@ -31,7 +31,7 @@ class SealReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def seal_stores(report: Report, request: SealRequest, *, host: str, at: Callable[[], str]) -> SealReport:
     """Seal every store of the report, or none. Idempotent. Raises RefusedError with every reason; nothing is kept."""
-    planted: list[StoreReport] = []
+    planted: list[Planted] = []
     seen: Counted = []
     reasons: list[str] = []
 

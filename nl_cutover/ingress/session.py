@@ -31,7 +31,8 @@ class Session:
     """`call` sends one `tools/call` and says what became of it. Not safe to share between threads.
 
     A call may wait for a server that says it is busy, for `endpoint.wait_budget` seconds in all: after a 429 any call,
-    after a 503 a handshake or a read. `transport`, `monotonic`, `sleep` and `now` are seams.
+    after a 503 a handshake or a read. `transport`, `monotonic`, `sleep` and `now` are seams; `sleep` answers whether
+    the wait was ended early, and then the server is not asked again.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Session:
         *,
         transport: httpx.BaseTransport | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         open_timeout: float | None = None,
     ) -> None:
@@ -50,7 +51,8 @@ class Session:
         self.server: dict[str, Any] = {}
         self.clock_offset: float | None = None  # seconds, server's Date minus ours
         self.waited = 0.0  # seconds, for a busy server
-        self._monotonic, self._sleep, self._now = monotonic, sleep, now
+        self.sleep = sleep
+        self._monotonic, self._now = monotonic, now
         self._open_timeout = open_timeout  # seconds for the handshake; None: as long as a call may take
         self._session_id: str | None = None
         self._given_up: list[str] = []  # sessions of calls whose outcome is unknown; ended with this one
@@ -166,7 +168,10 @@ class Session:
             pause = min(max(1.0 if answer.retry_after is None else answer.retry_after, 0.2), 60.0)
             if pause > left:
                 return answer
-            self._sleep(pause)
+            began = self._monotonic()
+            if self.sleep(pause):
+                self.waited += self._monotonic() - began
+                return answer
             left -= pause
             self.waited += pause
 

@@ -10,10 +10,15 @@ from .session import Session
 
 
 class Sessions:
-    """Opens the session of a credential slot when it is first needed; "" is the default token."""
+    """Opens the session of a credential slot when it is first needed; "" is the default token.
 
-    def __init__(self, factories: Mapping[str, Callable[[], Session]]) -> None:
-        self._factories = factories
+    `sleep` is how they wait for a busy server, see `Session`.
+    """
+
+    def __init__(
+        self, factories: Mapping[str, Callable[[], Session]], sleep: Callable[[float], object] | None = None
+    ) -> None:
+        self._factories, self._sleep = factories, sleep
         self._open: dict[str, Session] = {}
 
     def __enter__(self) -> Sessions:
@@ -31,7 +36,8 @@ class Sessions:
                 "put it back under [identities] in the settings",
             )
         if identity not in self._open:
-            self._open[identity] = self._factories[identity]()
+            session = self._open[identity] = self._factories[identity]()
+            session.sleep = self._sleep or session.sleep
         return Operations(self._open[identity])
 
     @property

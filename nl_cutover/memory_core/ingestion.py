@@ -32,14 +32,20 @@ _EXACT = 2**53
 _SCALARS = (str, int, float, bool)
 _LONE = re.compile("[\ud800-\udfff]")
 
+# Whether edge e has the owner of its memory n. One that the server wrote, under an id of its own, may have none.
+OWNED = (
+    f"(e.user_id IS n.user_id OR (e.user_id IS NULL AND e.id <> '{ORIGINATES_IN}:' || n.id) "
+    "OR coalesce(e.user_id = CASE WHEN json_valid(n.data) THEN json_extract(n.data, '$.properties.userId') END, 0))"
+)
 _SETTLED = (
     "SELECT count(*), count(DISTINCT n.id), "
-    """sum(e.target = ? AND instr(n.data, '"payloadHash":"' || wanted.value || '"') > 0) """
+    """sum(e.target = ? AND instr(n.data, '"payloadHash":"' || wanted.value || '"') > 0 AND """
+    f"{OWNED}) "
     "FROM json_each(?) AS wanted JOIN Nodes AS n ON n.id = wanted.key "
     f"LEFT JOIN Edges AS e ON e.source = n.id AND e.type = '{ORIGINATES_IN}'"
 )
 _EXISTING = (
-    "SELECT n.id, n.user_id, n.data, e.id, e.target FROM json_each(?) AS wanted JOIN Nodes AS n ON n.id = wanted.value "
+    "SELECT n.id, n.user_id, n.data, e.id, e.target, e.user_id FROM json_each(?) AS wanted JOIN Nodes AS n ON n.id = wanted.value "
     f"LEFT JOIN Edges AS e ON e.source = n.id AND e.type = '{ORIGINATES_IN}'"
 )
 _UPSERT_NODE = (
@@ -221,18 +227,18 @@ def _minimal(session_id: str) -> Node:
 
 
 class _Existing(msgspec.Struct, frozen=True):
-    """A node that stands, and its ORIGINATES_IN edges as (id, target)."""
+    """A node that stands, and its ORIGINATES_IN edges as (id, target, owner)."""
 
     owner: str | None
     data: str
-    edges: list[tuple[str, str]]
+    edges: list[tuple[str, str, str | None]]
 
 
 class _Work(msgspec.Struct):
-    """What one session needs: nodes as (node, owner, properties), edges as (id, memory), ids of edges to delete."""
+    """What one session needs: nodes as (node, owner, properties), edges as (id, source, owner), ids of edges to delete."""
 
     nodes: list[tuple[Node, str | None, dict[str, Any]]] = []
-    edges: list[tuple[str, Node]] = []
+    edges: list[tuple[str, str, str | None]] = []
     stale: list[tuple[str]] = []
     session_written: bool = False
     memories_written: int = 0
@@ -288,13 +294,12 @@ def _write(connection: sqlite3.Connection, session: Node, work: _Work) -> None:
     )
     connection.executemany(_UPSERT_NODE, nodes)
     connection.executemany("DELETE FROM Edges WHERE id = ?", work.stale)
-    connection.executemany(_UPSERT_EDGE, (_edge(edge, memory, session) for edge, memory in work.edges))
+    connection.executemany(_UPSERT_EDGE, (_edge(*edge, session.key) for edge in work.edges))
 
 
-def _edge(edge: str, memory: Node, session: Node) -> tuple[str, str | None, str, str, str, str]:
-    ends = {"source": memory.key, "target": session.key, "type": ORIGINATES_IN}
-    data = stringify({"id": edge, **ends, "properties": {"weight": 1}})
-    return edge, memory.user_id, memory.key, session.key, ORIGINATES_IN, data
+def _edge(edge: str, memory: str, owner: str | None, session: str) -> tuple[str, str | None, str, str, str, str]:
+    ends = {"source": memory, "target": session, "type": ORIGINATES_IN}
+    return edge, owner, memory, session, ORIGINATES_IN, stringify({"id": edge, **ends, "properties": {"weight": 1}})
 
 
 def _plan(connection: sqlite3.Connection, session: Node, memories: list[Node], *, backfill: bool) -> _Work:
@@ -311,16 +316,18 @@ def _plan(connection: sqlite3.Connection, session: Node, memories: list[Node], *
         if written is not None:
             work.memories_written += written
             work.memories_equal += not written
-            _link(memory, session, before.edges if before else [], work, moved=written or not backfill)
+            owner = work.nodes[-1][1] if written or before is None else before.owner or memory.user_id
+            edges = before.edges if before else []
+            _link(memory.key, owner, session.key, edges, work, moved=written or not backfill)
     return work
 
 
 def _existing(connection: sqlite3.Connection, keys: list[str]) -> dict[str, _Existing]:
     found: dict[str, _Existing] = {}
-    for key, owner, data, edge, target in connection.execute(_EXISTING, (stringify(keys),)):
+    for key, owner, data, edge, *rest in connection.execute(_EXISTING, (stringify(keys),)):
         node = found.setdefault(key, _Existing(owner, data, []))
         if edge is not None:
-            node.edges.append((edge, target))
+            node.edges.append((edge, *rest))
     return found
 
 
@@ -353,13 +360,16 @@ def _written(node: Node, before: _Existing | None, work: _Work, *, backfill: boo
     return True
 
 
-def _link(memory: Node, session: Node, edges: list[tuple[str, str]], work: _Work, *, moved: bool) -> None:
+def _link(
+    memory: str, owner: str | None, session: str, edges: list[tuple[str, str, str | None]], work: _Work, *, moved: bool
+) -> None:
     """Exactly one ORIGINATES_IN edge, to this session, under whatever id it stands that is not another memory's."""
-    ours = f"{ORIGINATES_IN}:{memory.key}"
-    foreign = {edge for edge, _ in edges if edge != ours and edge.startswith(f"{ORIGINATES_IN}:")}
-    right = sorted(edge for edge, target in edges if target == session.key and edge not in foreign)
-    if not right and (moved or not edges):
-        work.edges.append((ours, memory))
-        right = [ours]
+    ours = f"{ORIGINATES_IN}:{memory}"
+    foreign = {edge for edge, *_ in edges if edge != ours and edge.startswith(f"{ORIGINATES_IN}:")}
+    right = sorted(edge for edge, target, _ in edges if target == session and edge not in foreign)
+    strange = {edge for edge, _, of in edges if of != owner and (of is not None or edge == ours)}
+    if (not right and (moved or not edges)) or (moved and right[0] in strange):
+        right = right or [ours]
+        work.edges.append((right[0], memory, owner))
     if moved:
-        work.stale += [(edge,) for edge, _ in edges if edge not in right[:1]]
+        work.stale += [(edge,) for edge, *_ in edges if edge not in right[:1]]

@@ -14,7 +14,7 @@ from sqlite_utils import Database
 
 from ..errors import UnmeasurableError
 from .graph import graph_migrations
-from .ingestion import MEMORY, ORIGINATES_IN, SESSION
+from .ingestion import MEMORY, ORIGINATES_IN, OWNED, SESSION
 from .operations import ARCHIVE
 from .retention import TELEMETRY
 
@@ -40,6 +40,9 @@ _FAULTS = {
         "WHERE e.type = '{edge}' AND json_valid(s.data) AND json_valid(n.data) "
         "AND (json_extract(s.data, '$.label') IS NOT '{memory}' OR {label} IS NOT '{session}' "
         "OR 'session:' || json_extract(s.data, '$.properties.sessionId') <> e.target)"
+    ),
+    "an edge of another owner": (
+        "SELECT e.id FROM Edges e JOIN Nodes n ON n.id = e.source WHERE e.type = '{edge}' AND NOT {owned}"
     ),
     "a node that is not JSON": "SELECT n.id FROM Nodes n WHERE NOT json_valid(n.data)",
 }
@@ -126,7 +129,7 @@ def _decoded(text: str) -> Any:
 
 
 def _faults(connection: sqlite3.Connection) -> list[Fault]:
-    words = {"label": _LABEL, "memory": MEMORY, "session": SESSION, "edge": ORIGINATES_IN}
+    words = {"label": _LABEL, "memory": MEMORY, "session": SESSION, "edge": ORIGINATES_IN, "owned": OWNED}
     faults = []
     for kind, query in _FAULTS.items():
         ids = sorted(row[0] for row in connection.execute(query.format(**words)))
@@ -141,7 +144,7 @@ def _control() -> list[Fault]:
         graph_migrations().apply(Database(connection, recursive_triggers=False))
         connection.execute("PRAGMA foreign_keys = OFF")
         node = "INSERT INTO Nodes (id, data) VALUES (?, ?)"
-        edge = f"INSERT INTO Edges (id, source, target, type, data) VALUES (?, ?, ?, '{ORIGINATES_IN}', '{{}}')"
+        edge = f"INSERT INTO Edges VALUES (?, 'somebody', ?, ?, '{ORIGINATES_IN}', '{{}}')"
         for name, label in (("m1", MEMORY), ("m2", MEMORY), ("s1", SESSION), ("s2", SESSION)):
             connection.execute(node, (name, json.dumps({"id": name, "label": label})))
         connection.execute(node, ("torn", "{"))

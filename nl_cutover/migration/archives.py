@@ -15,6 +15,7 @@ from ..custody.ledger import Ledger, move_archive, set_archive
 from ..errors import RefusedError
 from ..ingress.operations import Operations
 from ..verdicts import Confirmed, Delivered, Mismatch, NotSent, Refused, Unknown
+from ..wording import counted
 from .progress import Barrier
 from .source import Source
 from .stop import Stop
@@ -127,7 +128,11 @@ class ArchiveRoad:
             return
         count = before.result.get("replayCount")
         if count != made:
-            self._mark_unknown(work, made, f"MC counts {count} replays where {made} marks were made")
+            self._mark_unknown(
+                work,
+                made,
+                f"MC counts {counted(count, 'replay|s')} where {counted(made, 'mark|s was|were')} made",
+            )
             return
         while made < work.marks_wanted:
             self._commit(set_archive(work.id, marks_made=made, marks_state="intended"))

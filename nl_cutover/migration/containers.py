@@ -31,7 +31,10 @@ _TOKENS_AT_ONCE = 20_000
 
 
 class ContainerEvidence:
-    """Evidence read inside the container. `as_of` is the moment before the first question; before it nothing is known."""
+    """Evidence read inside the container. `as_of` is the moment before the first question; before it nothing is known.
+
+    It is `tied` where a published port of the container leads to the ingress; see `Container`.
+    """
 
     def __init__(self, engine: Engine, pin: Pin, clock: Callable[[], float], url: str) -> None:
         self._engine, self._pin, self._clock, self._url = engine, pin, clock, url
@@ -39,7 +42,7 @@ class ContainerEvidence:
         self.words = f"{pin.words}, read inside it"
 
     @property
-    def led(self) -> bool:
+    def tied(self) -> bool:
         return leads(self._engine, self._pin, self._url) is not None
 
     @property

@@ -38,15 +38,16 @@ class StoredArchive(msgspec.Struct, frozen=True):
 
 
 class Evidence(Protocol):
-    """Where outcomes can be looked up. `words` names it in receipts."""
+    """Where outcomes can be looked up. `words` names it in receipts.
+
+    `tied`: it is known to be the graph behind the run's ingress, whatever it holds.
+    """
+
+    @property
+    def tied(self) -> bool: ...
 
     @property
     def words(self) -> str: ...
-
-    @property
-    def led(self) -> bool:
-        """Whether it is known to be of the graph behind the ingress before it was seen to hold what went there."""
-        ...
 
     @property
     def as_of(self) -> float:
@@ -63,9 +64,9 @@ class Evidence(Protocol):
 
 
 class GraphFile:
-    """Evidence from the graph's SQLite file: an embedded MC's, or a consistent copy of one."""
+    """Evidence from the graph's SQLite file: an embedded MC's, or a consistent copy of one. Any plane's, as it stands."""
 
-    led = True  # by the operator's word
+    tied = False
 
     def __init__(self, path: Path, clock: Callable[[], float] = lambda: time.time() * 1000) -> None:
         located = resolve(path)

@@ -23,6 +23,7 @@ from ..ingress.preflight import Plane, error_of, preflight
 from ..ingress.session import Session
 from ..ingress.sessions import Sessions
 from ..stores.report import Report
+from ..wording import counted, fitted
 from .evidence import Evidence
 from .plan import Plan, build_plan
 from .policy import Policy
@@ -33,6 +34,8 @@ from .run import Run, RunOutcome
 from .settle import QUIET_S, Settler
 from .source import Source
 from .verify import UNREAD, verify
+
+_CONFIRMED = "archive|s that was|were confirmed earlier"
 
 
 def migrate(
@@ -77,7 +80,9 @@ def migrate(
                     raise error_of(failure, f"{plane.url} (slot {slot})")
                 waited += session.waited
         beside = {} if container is None else container(plane)
-        progress.note(f"plan {plan.digest[:16]}: {len(plan.losses)} kinds of loss, listed in the plan and the receipt")
+        progress.note(
+            f"plan {plan.digest[:16]}: {counted(len(plan.losses), 'kind|s')} of loss, listed in the plan and the receipt"
+        )
         with store_locks(source.stores), Ledger(custody, clock) as ledger:
             _check_age_of_ledger(custody, ledger)
             facts = ledger.begin(_facts(plane, plan, clock()))
@@ -133,12 +138,13 @@ def _read_again(
         return outcome
     if all(d.what.startswith(UNREAD) for d in wrong):  # no answer is no difference
         unread = UnreachableError(
-            f"{len(wrong)} archives that were confirmed earlier {wrong[0].what}, {wrong[0].old} among them",
+            f"{counted(len(wrong), _CONFIRMED)} {wrong[0].what}, {wrong[0].old} among them",
             "give the same command again",
         )
         return msgspec.structs.replace(outcome, stopped=unread)
     reason = DifferenceError(
-        f"{len(wrong)} archives that were confirmed earlier read back differently now, {wrong[0].old} among them: {wrong[0].what}",
+        f"{counted(len(wrong), _CONFIRMED)} {fitted(len(wrong), 'reads|read')} back differently now, "
+        f"{wrong[0].old} among them: {wrong[0].what}",
         "do not land; nl-cutover verify names each; first see whether this token is that of the identity that saved: "
         "another one reads not-found",
     )

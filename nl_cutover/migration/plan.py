@@ -17,6 +17,7 @@ from ..contract.telemetry import project
 from ..contract.wire import BODY_LIMIT, RETENTION_MS
 from ..custody.entries import ActionEntry, ArchiveEntry
 from ..verdicts import ExitCode, Refused
+from ..wording import counted, fitted
 from .choosing import Choice, Left, chosen, with_left
 from .contents import Contents
 from .lives import Lives, lives_of
@@ -254,35 +255,49 @@ def _losses(tally: _Tally, policy: Policy, owner: str | None) -> list[Loss]:
     discarded = tally.actions if policy.telemetry.mode is TelemetryMode.DISCARD else 0
     in_marks = policy.replays is Replays.MARKS
     candidates = [
-        Loss("archive_id", tally.to_send, "get a new id from MC; the map from old to new stands in the receipt"),
-        Loss("archived_at", tally.to_send, "lose their time of archiving: MC stamps the time of the migration"),
+        _loss("archive_id", tally.to_send, "gets|get a new id from MC; the map from old to new stands in the receipt"),
+        _loss(
+            "archived_at", tally.to_send, "loses|lose its|their time of archiving: MC stamps the time of the migration"
+        ),
         Loss("custodian", tally.to_send, f"will be readable and markable by {_whom(tally, owner)} alone"),
-        Loss("last_replayed_at", tally.replayed, "lose the time of their last replay"),
-        Loss("replay_count", 0 if in_marks else tally.marks, "replays stay in the receipt alone; MC counts from 0"),
-        Loss("replay_time", tally.marks if in_marks else 0, "replays become marks that MC stamps with its own time"),
-        Loss(
+        _loss("last_replayed_at", tally.replayed, "loses|lose the time of its|their last replay"),
+        _loss(
+            "replay_count",
+            0 if in_marks else tally.marks,
+            "replay|s stays|stay in the receipt alone; MC counts from 0",
+        ),
+        _loss(
+            "replay_time",
+            tally.marks if in_marks else 0,
+            "replay|s gets|get the time at which MC counts it|them, not its|their own",
+        ),
+        _loss(
             "name",
             tally.unnamed_marked if in_marks else 0,
-            "unnamed archives get their new id as a name with the first mark",
+            "unnamed archive|s gets|get its|their new id as a name with the first mark",
         ),
-        Loss(
+        _loss(
             "not_chosen",
             sum(map(len, tally.left.values())),
-            "archives stay on the host: the operator chose the other content under their id",
+            "archive|s stays|stay on the host: the operator chose the other content under its|their id",
         ),
-        Loss("name_blanks", tally.trimmed, "names lose their outer blanks"),
-        Loss(
+        _loss("name_blanks", tally.trimmed, "name|s loses|lose its|their outer blanks"),
+        _loss(
             "telemetry_identity",
             admitted,
-            "actions lose id, agent_id, sequence_id, args, result and reward; a random token keeps the grouping",
+            "action|s loses|lose id, agent_id, sequence_id, args, result and reward; a random token keeps the grouping",
         ),
-        Loss("telemetry_rows", discarded, "actions are discarded by the operator's decision"),
+        _loss("telemetry_rows", discarded, "action|s is|are discarded by the operator's decision"),
         *(
-            Loss(column, count, "rows have a value in this column, which none of the operations carries")
+            _loss(column, count, "row|s has|have a value in this column, which none of the operations carries")
             for column, count in sorted(tally.extra.items())
         ),
     ]
     return [loss for loss in candidates if loss.count]
+
+
+def _loss(kind: str, count: int, words: str) -> Loss:
+    return Loss(kind, count, fitted(count, words))
 
 
 def _whom(tally: _Tally, owner: str | None) -> str:
@@ -298,7 +313,11 @@ def _blockers(tally: _Tally, policy: Policy) -> list[str]:
             "name that owner with --owner"
         )
     if policy.telemetry.mode is TelemetryMode.DISCARD and policy.telemetry.count != tally.actions:
-        twice = f" ({tally.twice} more stand with equal id and content)" if tally.twice else ""
+        twice = (
+            f" ({tally.twice} more {fitted(tally.twice, 'stands|stand')} with equal id and content)"
+            if tally.twice
+            else ""
+        )
         blockers.append(
             f"--telemetry {policy.telemetry} does not name the number of action rows, {tally.actions}{twice}"
         )
@@ -308,21 +327,23 @@ def _blockers(tally: _Tally, policy: Policy) -> list[str]:
 def _notes(tally: _Tally, policy: Policy, lives: Lives) -> list[str]:
     notes = []
     if tally.twice:
-        notes.append(f"{tally.twice} more actions stand on the host with equal id and content: each counts once")
+        notes.append(
+            counted(tally.twice, "more action|s stands|stand on the host with equal id and content: each counts once")
+        )
     if policy.telemetry.mode is TelemetryMode.ADMIT and tally.expiring:
         notes.append(
-            f"{tally.expiring} of {tally.actions_to_send} actions are older than 14 days: "
-            "MC's retention will delete them"
+            f"{tally.expiring} of {counted(tally.actions_to_send, 'action|s')} "
+            f"{fitted(tally.expiring, 'is|are')} older than 14 days: MC's retention will delete {fitted(tally.expiring, 'it|them')}"
         )
     if policy.telemetry.mode is TelemetryMode.ADMIT and tally.undated:
-        notes.append(f"{tally.undated} actions have no timestamp: MC keeps them and never reads them")
+        notes.append(counted(tally.undated, "action|s has|have no timestamp: MC keeps it|them and never reads it|them"))
     if policy.telemetry.mode is TelemetryMode.ADMIT and lives.split:
         notes.append(
-            f"{lives.split} sequence ids recur after more than {policy.life_gap_hours:g} hours: "
+            f"{counted(lives.split, 'sequence id|s recurs|recur')} after more than {policy.life_gap_hours:g} hours: "
             "each process life gets a token of its own"
         )
     if policy.telemetry.mode is TelemetryMode.LEAVE and tally.actions:
-        notes.append(f"{tally.actions} actions are left on the host: the cut stays refused")
+        notes.append(counted(tally.actions, "action|s is|are left on the host: the cut stays refused"))
     if any(row.table == ARCHIVES for row in tally.refused):
         notes.append(f"a save request takes {BODY_LIMIT:,} bytes at most; refused archives stay on the host")
     return notes

@@ -9,6 +9,7 @@ import msgspec
 from ..custody.reading import Counts, LedgerReader, Odd
 from ..errors import CutoverError
 from ..verdicts import ExitCode
+from ..wording import counted
 from .plan import Loss
 from .settle import Decision
 from .words import verdict_word
@@ -91,7 +92,7 @@ def settle_report(run: str, where: RunReport, decisions: list[Decision]) -> Sett
     """What a settling came to: PROVED when no outcome is unknown any more."""
     left = where.archives.unknown + where.telemetry.unknown + where.marks.unknown
     code = ExitCode.PARTIAL if left else ExitCode.DIFFERENCE if where.archives.differs else ExitCode.PROVED
-    steps = [f"{left} outcomes are still unknown: `nl-cutover status` lists them"] if left else []
+    steps = [counted(left, "outcome|s is|are still unknown: `nl-cutover status` lists it|them")] if left else []
     steps.append("carry on: give the `nl-cutover migrate` command again")
     return SettleReport(
         run=run,

@@ -14,6 +14,7 @@ from ..custody.ledger import OPEN_ARCHIVES, Ledger, move_rows
 from ..errors import CutoverError, InterruptedRunError
 from ..ingress.session import Session
 from ..ingress.sessions import Sessions
+from ..wording import counted
 from .archives import ArchiveRoad
 from .lives import Lives, lives_of
 from .policy import Policy, TelemetryMode
@@ -94,8 +95,9 @@ class Run:
     def carry(self, recovered: int = 0) -> RunOutcome:
         """Carry every open row. Ends early at a wall, or on Ctrl-C.
 
-        The first Ctrl-C lets the calls in hand end and be journalled. A second one waits for nothing: their rows stay
-        intended in the ledger, which is how a killed process leaves them, and are in doubt until they are settled.
+        The first Ctrl-C lets the calls in hand end and be journalled, and ends waits for a busy server. A second one
+        waits for nothing: their rows stay intended in the ledger, which is how a killed process leaves them, and are
+        in doubt until they are settled.
         """
         try:
             self._carry_archives()
@@ -142,7 +144,9 @@ class Run:
         self._taken_up = self._ledger.read(f"SELECT count(*) FROM actions WHERE {which}", self._held)[0][0]
         if self._taken_up:
             self._ledger.commit(move_rows("actions", "refused", which, self._held))  # entering decides what they are
-            self._progress.note(f"{self._taken_up} actions that an earlier command discarded are taken up again")
+            self._progress.note(
+                counted(self._taken_up, "action|s that an earlier command discarded is|are taken up again")
+            )
 
     @property
     def _held(self) -> tuple[str]:
@@ -195,7 +199,7 @@ class Run:
 
         def guarded(end: threading.Event) -> None:
             try:
-                with Sessions(self._identities) as sessions:
+                with Sessions(self._identities, self._stop.wait) as sessions:
                     try:
                         worker(sessions)
                     finally:
@@ -222,7 +226,8 @@ class Run:
             except KeyboardInterrupt:
                 left = sum(not end.is_set() for end in ended)
                 self._stop.reason = InterruptedRunError(
-                    f"interrupted twice; {left} workers were left in their calls, and what became of those is unknown"
+                    "interrupted twice; "
+                    + counted(left, "worker|s was|were left in its|their call, and what became of that is unknown")
                 )
         if faults:
             raise faults[0]

@@ -1,5 +1,8 @@
 """Unknown outcomes, decided by evidence or by the operator; each decision goes into the ledger and the receipt.
 
+What is not found is sent again only if the evidence is known to be the run's own graph: it is tied to the ingress, or
+holds an archive that MC gave back to this run, or a random token of its telemetry. Else the rest is left unknown.
+
 archive   as many unclaimed nodes as rows with that content, or fewer   adopt, one each; the rest is sent again
           more of them than rows                                        left unknown: nobody can tell which
 batch     rows found under its tokens                                   admitted
@@ -19,6 +22,7 @@ import msgspec
 from ..custody.journal import Change
 from ..custody.ledger import Ledger, move_action, move_archive, move_rows, set_archive
 from ..errors import RefusedError, UsageError
+from ..wording import counted
 from .evidence import Evidence, StoredArchive
 
 _CLOCKS_MS = 60_000  # by how much two clocks may disagree without anybody noticing
@@ -26,6 +30,10 @@ _UNKNOWN = "state = 'unknown'"
 _UNKNOWN_ARCHIVES = "state = 'unknown' OR marks_state = 'unknown'"
 _TOO_OLD = "the evidence is older than the call; take a newer one"
 _TOO_EARLY = "tried too recently; settle again later"
+_UNTIED = (
+    "it holds nothing by which it is known as the graph of this run: take --evidence container, or say --row; once one "
+    "row of this run is read back, it is known by that"
+)
 QUIET_S = 15.0  # a server that waits for a lock may still commit this long after the call was given up
 
 
@@ -81,23 +89,17 @@ class Settler:
     def by_evidence(self, evidence: Evidence) -> None:
         """Decide everything that the evidence decides. Rows tried too recently stay as they are.
 
-        Raises RefusedError when the evidence lacks an archive that MC is known to hold: it is of another plane or time;
-        and when nothing shows that it is of this one.
+        Raises RefusedError when the evidence lacks an archive that MC is known to hold: it is of another plane or time.
         """
         if not self._ledger.read(f"SELECT 1 FROM archives WHERE {_UNKNOWN_ARCHIVES} LIMIT 1") and not self._batches():
             return
-        missing = {
+        confirmed = {
             i
             for (i,) in self._ledger.read(
                 "SELECT archive_id FROM archives WHERE archive_id IS NOT NULL AND state = 'confirmed'"
             )
         }
-        if not missing and not evidence.led:
-            raise RefusedError(
-                f"nothing proves that the {evidence.words}, is of the plane that the run went to: it publishes no port of "
-                "the ingress, and no archive of the run was read back yet",
-                "settle by --row or --graph FILE; or migrate with --engine none, which leaves these rows unknown",
-            )
+        missing = set(confirmed)
         wanted = {d for (d,) in self._ledger.read(f"SELECT call_digest FROM archives WHERE {_UNKNOWN}")}
         marked = {i for (i,) in self._ledger.read("SELECT archive_id FROM archives WHERE marks_state = 'unknown'")}
         nodes = []
@@ -105,16 +107,20 @@ class Settler:
             missing.discard(node.archive_id)
             if node.digest in wanted or node.archive_id in marked:
                 nodes.append(node)
+        tied = evidence.tied or bool(confirmed)
         if missing:
             raise RefusedError(
-                f"the {evidence.words} lacks {len(missing)} archives that were read back from MC, {min(missing)} among them",
+                f"the {evidence.words} lacks {counted(len(missing), 'archive|s that was|were')} read back from MC, "
+                f"{min(missing)} among them",
                 "it is another plane's graph, or an older copy: what it does not hold proves nothing",
             )
-        self._archives(evidence, nodes)
+        stored = self._stored(evidence, everything=not tied)
+        tied = tied or bool(stored)
+        self._archives(evidence, nodes, tied=tied)
         self._marks(evidence, nodes)
-        self._settle_batches(evidence)
+        self._settle_batches(evidence, stored, tied=tied)
 
-    def _archives(self, evidence: Evidence, nodes: list[StoredArchive]) -> None:
+    def _archives(self, evidence: Evidence, nodes: list[StoredArchive], *, tied: bool) -> None:
         claimed = {i for (i,) in self._ledger.read("SELECT archive_id FROM archives WHERE archive_id IS NOT NULL")}
         groups: dict[str, list[_Row]] = defaultdict(list)
         for row_id, key, digest, at, given_up in self._ledger.read(
@@ -139,14 +145,16 @@ class Settler:
             elif len(found) < len(rows) and evidence.as_of < newest:
                 self._undecided("archive", keys, evidence, _TOO_OLD)
             else:
-                self._adopt(evidence, rows, sorted(found, key=lambda node: node.stored_at))
+                self._adopt(evidence, rows, sorted(found, key=lambda node: node.stored_at), tied=tied)
 
-    def _adopt(self, evidence: Evidence, rows: list[_Row], found: list[StoredArchive]) -> None:
+    def _adopt(self, evidence: Evidence, rows: list[_Row], found: list[StoredArchive], *, tied: bool) -> None:
         for index, (row_id, key, _, _) in enumerate(rows):
             if index < len(found):
                 new = found[index].archive_id
                 change = move_archive(row_id, "delivered", archive_id=new, reason="")
                 self._decide(Decision("archive", key, "adopted", evidence.words, new), change)
+            elif not tied:
+                self._undecided("archive", [key], evidence, _UNTIED)
             else:
                 change = move_archive(row_id, "pending", reason="")
                 self._decide(Decision("archive", key, "resend", evidence.words, "MC does not hold it"), change)
@@ -162,23 +170,27 @@ class Settler:
             elif count in (made, made + 1):
                 self._mark(key, count == made + 1, evidence.words, f"MC's file counts {count}")
             else:
-                self._undecided("mark", [key], evidence, f"MC's file counts {count}, {made} marks were made")
+                self._undecided(
+                    "mark", [key], evidence, f"MC's file counts {count}, {counted(made, 'mark|s was|were')} made"
+                )
 
     def _batches(self) -> list[tuple[int, str, int]]:
         asked = "SELECT id, state, coalesce(given_up_at, intended_at) FROM batches WHERE state IN ('unknown', 'mixed') ORDER BY id"
         return [(number, state, at) for number, state, at in self._ledger.read(asked)]
 
-    def _settle_batches(self, evidence: Evidence) -> None:
-        batches = self._batches()
-        if not batches:
-            return
-        asked = "SELECT token, sent_digest, batch FROM actions WHERE state {} AND token IS NOT NULL"
-        tokens = {token for token, _, _ in self._ledger.read(asked.format("= 'unknown'"))}
-        stored = evidence.actions(tokens)
-        for token, digest, _ in self._ledger.read(asked.format("= 'admitted'")):
-            if token in tokens:
-                stored[digest] -= 1
-        for number, state, at in batches:
+    def _tokens(self, state: str) -> list[tuple[str, str]]:
+        asked = "SELECT token, sent_digest FROM actions WHERE state = ? AND token IS NOT NULL"
+        return [(token, digest) for token, digest in self._ledger.read(asked, (state,))]
+
+    def _stored(self, evidence: Evidence, *, everything: bool) -> Counter[str]:
+        """What the evidence holds under the tokens of unknown rows; `everything`: of admitted ones too."""
+        tokens = {token for token, _ in self._tokens("unknown") + (self._tokens("admitted") if everything else [])}
+        return evidence.actions(tokens) if tokens else Counter()
+
+    def _settle_batches(self, evidence: Evidence, stored: Counter[str], *, tied: bool) -> None:
+        for _, digest in self._tokens("admitted"):
+            stored[digest] -= 1
+        for number, state, at in self._batches():
             if self._too_early(at) or evidence.as_of < at:
                 self._undecided("batch", [str(number)], evidence, _TOO_EARLY if self._too_early(at) else _TOO_OLD)
                 continue
@@ -187,6 +199,9 @@ class Settler:
             )
             found = [row_id for row_id, digest in rows if self._take(stored, digest)]
             rest = [row_id for row_id, _ in rows if row_id not in set(found)]
+            if rest and not tied:
+                self._undecided("batch", [str(number)], evidence, _UNTIED)
+                continue
             changes = [move_action(row_id, "admitted", reason="") for row_id in found]
             if state == "mixed":  # MC itself said that it refused some: these
                 changes += [move_action(row_id, "refused", reason="MC refused it") for row_id in rest]
@@ -203,7 +218,7 @@ class Settler:
                 )
             )
             decision = "admitted" if not rest else "refused" if state == "mixed" else "resend"
-            detail = f"{len(found)} of {len(rows)} rows found"
+            detail = f"{len(found)} of {counted(len(rows), 'row|s')} found"
             self._decide(Decision("batch", str(number), decision, evidence.words, detail), *changes)
 
     @staticmethod

@@ -22,6 +22,10 @@ class Stop:
     def __bool__(self) -> bool:
         return self._event.is_set()
 
+    def wait(self, seconds: float) -> bool:
+        """Wait that long, or until it is set. Whether it is."""
+        return self._event.wait(seconds)
+
     def set(self, reason: CutoverError) -> None:
         with self._lock:
             if self.reason is None:

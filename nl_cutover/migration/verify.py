@@ -16,6 +16,7 @@ from ..custody.reading import Mapped
 from ..ingress.preflight import error_of
 from ..ingress.sessions import Sessions
 from ..verdicts import Delivered, ExitCode, Mismatch, NotSent
+from ..wording import counted, fitted
 from .contents import Contents
 from .progress import Progress
 from .source import Source
@@ -102,7 +103,13 @@ def verify(
         if isinstance(comparison, Mismatch):
             differences.append(Difference(key, entry.new, f"differs at {comparison.path}"))
         elif not isinstance(count, int | float) or count < entry.marks_made:
-            differences.append(Difference(key, entry.new, f"MC counts {count} replays, {entry.marks_made} were made"))
+            differences.append(
+                Difference(
+                    key,
+                    entry.new,
+                    f"MC counts {counted(count, 'replay|s')}, {entry.marks_made} {fitted(entry.marks_made, 'was|were')} made",
+                )
+            )
         else:
             equal += 1
             bytes_equal += comparison.bytes_equal

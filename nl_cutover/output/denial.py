@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..denial.report import CheckReport, Static
 from ..denial.runtime import RunReport
 from ..verdicts import ExitCode
+from ..wording import counted
 from .documents import Document, Table
 from .views import document
 
@@ -28,7 +29,7 @@ def run_document(result: RunReport) -> Document:
     facts = [
         ("command", result.command),
         ("command exit", str(result.command_exit)),
-        ("guarded", f"{len(result.armed)} processes and workers gave the nonce back"),
+        ("guarded", counted(len(result.armed), "process|processes or worker|s gave the nonce back")),
         ("refused", str(len(result.refused))),
         ("unguarded", str(len(result.unguarded))),
         ("control", result.control),
@@ -54,14 +55,17 @@ def static_document(result: Static) -> Document:
     ]
     passed = [[p.path, p.reason] for p in population.skipped[:20]]
     facts = [
-        ("scripts", f"{population.found} found, {population.parsed} parsed, {len(population.skipped)} places skipped"),
+        (
+            "scripts",
+            f"{population.found} found, {population.parsed} parsed, {counted(len(population.skipped), 'place|s')} skipped",
+        ),
         ("by extension", ", ".join(f"{n} {e}" for e, n in result.by_extension.items()) or "-"),
         ("in the surface", str(result.surface)),
         ("findings", str(len(report.findings))),
         ("allowed", str(result.allowed)),
         ("control", result.control),
     ]
-    more = [f"{len(report.findings) - len(shown)} more findings"] if len(report.findings) > len(shown) else []
+    more = [counted(len(report.findings) - len(shown), "more finding|s")] if len(report.findings) > len(shown) else []
     steps = {
         ExitCode.REFUSED: ["mend each place, or list an undecided one with its line's sha256 in --allow FILE"],
         ExitCode.UNMEASURABLE: ["nothing is proved by this run: mend what is named above, then check again"],

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import msgspec
 from tabulate import tabulate
 
+from ..wording import counted
+
 _WIDTH = 80
 _MARKDOWN_LIMIT = 1990  # characters of a block that an incident channel takes whole
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -85,7 +87,7 @@ def _fitting(texts: Sequence[str], room: int) -> list[str]:
         line = _bullet(text)
         room -= len(line) + 1
         if room < 0:
-            return [*kept, f"- and {len(texts) - number} more lines: --format json has them all"]
+            return [*kept, f"- and {counted(len(texts) - number, 'more line|s')}: --format json has them all"]
         kept.append(line)
     return kept
 

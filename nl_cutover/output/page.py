@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..papers.story import Event, Story, loss_in_words
 from ..verdicts import ExitCode
+from ..wording import counted, fitted
 from .documents import visible
 from .picture import as_svg
 
@@ -99,25 +100,25 @@ def _outcomes(story: Story) -> str:
         return '<p class="faint">No receipt of a migration is here.</p>'
     a, m, t = story.moved.archives, story.moved.marks, story.moved.telemetry
     rows = [
-        (a.confirmed, "archives confirmed: read back and equal"),
-        (a.refused, "archives refused"),
-        (a.unknown, "archives with an unknown outcome"),
-        (a.pending, "archives not brought over yet"),
-        (a.differs, "archives that read back differently"),
-        (a.excluded, "archives left on the host by the operator's word"),
-        (m.made, f"replay marks made, of {m.wanted}"),
-        (m.unknown, "archives with an unknown mark"),
-        (t.admitted, "actions admitted"),
-        (t.refused, "actions refused"),
-        (t.unknown, "actions with an unknown outcome"),
-        (t.pending, "actions not brought over yet"),
-        (t.left, "actions left, undecided"),
-        (t.discarded, "actions discarded by the operator's word"),
-        (t.excluded, "actions left on the host by the operator's word"),
+        (a.confirmed, "archive|s confirmed: read back and equal"),
+        (a.refused, "archive|s refused"),
+        (a.unknown, "archive|s with an unknown outcome"),
+        (a.pending, "archive|s not brought over yet"),
+        (a.differs, "archive|s that read back differently"),
+        (a.excluded, "archive|s left on the host by the operator's word"),
+        (m.made, f"replay mark|s made, of {m.wanted}"),
+        (m.unknown, "archive|s with an unknown mark"),
+        (t.admitted, "action|s admitted"),
+        (t.refused, "action|s refused"),
+        (t.unknown, "action|s with an unknown outcome"),
+        (t.pending, "action|s not brought over yet"),
+        (t.left, "action|s left, undecided"),
+        (t.discarded, "action|s discarded by the operator's word"),
+        (t.excluded, "action|s left on the host by the operator's word"),
     ]
-    told = [("", [("n", count), ("", words)]) for count, words in rows if count]
-    none = "; ".join(words for count, words in rows if not count)
-    table = _table(["rows", f"of {a.rows} archives and {t.rows} actions"], told)
+    told = [("", [("n", count), ("", fitted(count, words))]) for count, words in rows if count]
+    none = "; ".join(fitted(count, words) for count, words in rows if not count)
+    table = _table(["rows", f"of {counted(a.rows, 'archive|s')} and {counted(t.rows, 'action|s')}"], told)
     return f'{table}<p class="faint">None of these: {_text(none)}.</p>'
 
 
@@ -150,4 +151,4 @@ def _id_map(story: Story) -> str:
         for m in story.id_map
     ]
     table = _table(["old id", "new id", "replays", "row digest"], rows)
-    return f"<details><summary>{len(rows)} archives</summary>{table}</details>"
+    return f"<details><summary>{counted(len(rows), 'archive|s')}</summary>{table}</details>"

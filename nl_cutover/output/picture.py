@@ -8,6 +8,7 @@ import msgspec
 
 from ..contract.rows import ACTIONS, ARCHIVES
 from ..papers.story import Story
+from ..wording import counted, fitted
 from .documents import shorten, visible
 
 _SHOWN = 12  # boxes of a kind in the Mermaid picture; the page shows all
@@ -36,7 +37,9 @@ def shelves(story: Story) -> list[Shelf]:
         seats = [Seat(c.seat, c.state) for c in story.measured.checkouts if c.store == store.id]
         rows = {t.name: str(t.rows) if t.state == "measured" else t.state for t in store.tables}
         lines = [
-            f"{rows[name]} {word}" for name, word in ((ARCHIVES, "archives"), (ACTIONS, "actions")) if name in rows
+            f"{rows[name]} {fitted(rows[name] == '1', word)}"
+            for name, word in ((ARCHIVES, "archive|s"), (ACTIONS, "action|s"))
+            if name in rows
         ]
         made.append(Shelf(store.id, store.path, [*lines, "sealed" if store.seal.complete else "not sealed"], seats))
     stray = [Seat(c.seat, c.state) for c in story.measured.checkouts if c.store is None]
@@ -49,8 +52,8 @@ def plane_lines(story: Story) -> list[str]:
     a, t = story.moved.archives, story.moved.telemetry
     return [
         f"Memory Core {story.plane.plane_id or '(unnamed)'}",
-        f"{a.confirmed} of {a.rows} archives",
-        f"{t.admitted} of {t.rows} actions",
+        f"{a.confirmed} of {counted(a.rows, 'archive|s')}",
+        f"{t.admitted} of {counted(t.rows, 'action|s')}",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..migration.plane import BackupReport, EvidenceReport, ProveReport, StatusReport
+from ..wording import counted
 from .documents import Document, Table, shorten
 from .views import document
 
@@ -19,7 +20,12 @@ def status_document(report: StatusReport) -> Document:
         ("compose", "-" if c is None or c.project is None else f"{c.project}/{c.service}"),
         ("image", "-" if c is None else f"{c.image} ({shorten(c.image_id, 24)})"),
         ("revision", (g.revision if g else None) or (c.revision if c else None) or "-"),
-        ("health", "-" if h is None else f"{h.kind}, restarted {h.restarts} times{' and again' if h.looping else ''}"),
+        (
+            "health",
+            "-"
+            if h is None
+            else f"{h.kind}, restarted {counted(h.restarts, 'time|s')}{' and again' if h.looping else ''}",
+        ),
         ("graph", "-" if c is None else f"{c.home.path} on {c.home.words}"),
         ("holds", "-" if g is None else ", ".join(f"{n} {label}" for label, n in g.counts.items()) or "nothing"),
         ("read by", report.reader or "-"),

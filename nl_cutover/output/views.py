@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .. import __version__
 from ..verdicts import ExitCode
+from ..wording import counted
 from .documents import Document, Table, shorten
 
 if TYPE_CHECKING:
@@ -98,7 +99,10 @@ def measure_document(report: MeasureReport) -> Document:
         ("at", report.at),
         ("checkouts", str(len(report.checkouts))),
         ("stores", str(len(report.stores))),
-        ("measured rows", f"{totals.archives} archives, {totals.actions} actions"),
+        (
+            "measured rows",
+            f"{counted(totals.archives, 'archive|s')}, {counted(totals.actions, 'action|s')}",
+        ),
         ("unaccounted", str(totals.unaccounted)),
         ("unmeasurable", str(totals.unmeasurable)),
         *([("zeros", "; ".join(zeros))] if zeros else []),
@@ -142,7 +146,7 @@ def plan_document(plan: Plan) -> Document:
         ("identities", ", ".join(f"{slot} ({n})" for slot, n in plan.identities.items()) or "the default token"),
         ("archives", f"{plan.archives_to_send} of {plan.archives} to send, {plan.duplicates} twice on the host"),
         ("replays", f"{plan.marks} carried as {plan.replays}"),
-        ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {plan.actions} actions to send"),
+        ("telemetry", f"{plan.telemetry}: {plan.actions_to_send} of {counted(plan.actions, 'action|s')} to send"),
         *([("receipt", plan.receipt)] if plan.receipt else []),
     ]
     refused = [[row.key, row.table, row.store, row.reason] for row in plan.refused[:_SHOWN]]
@@ -150,7 +154,7 @@ def plan_document(plan: Plan) -> Document:
         [c.key, f"{c.store} ({c.content[:12]})", ", ".join(f"{x.store} ({x.content[:12]})" for x in c.left)]
         for c in plan.choices[:_SHOWN]
     ]
-    more = [f"{len(plan.refused) - _SHOWN} more refused rows"] if len(plan.refused) > _SHOWN else []
+    more = [counted(len(plan.refused) - _SHOWN, "more refused row|s")] if len(plan.refused) > _SHOWN else []
     steps = (
         ["mend what blocks the plan, then make it anew"]
         if plan.blockers
@@ -187,13 +191,13 @@ def run_document(report: RunReport) -> Document:
             f"{a.confirmed} of {a.rows} confirmed, {a.refused} refused, {a.unknown} unknown, {a.pending} pending, "
             f"{a.differs} different, {a.excluded} excluded",
         ),
-        ("marks", f"{m.made} of {m.wanted} made, {m.unknown} archives unknown"),
+        ("marks", f"{m.made} of {m.wanted} made, {counted(m.unknown, 'archive|s')} unknown"),
         (
             "telemetry",
             f"{t.admitted} of {t.rows} admitted, {t.refused} refused, {t.left} left, {t.discarded} discarded, "
             f"{t.unknown} unknown, {t.pending} pending, {t.excluded} excluded",
         ),
-        *([] if report.sent is None else [("sent now", f"{report.sent} writing calls")]),
+        *([] if report.sent is None else [("sent now", counted(report.sent, "writing call|s"))]),
         *([("not proved", "; ".join(report.not_proved))] if report.not_proved else []),
         ("receipt", report.receipt or "-"),
     ]
@@ -201,7 +205,7 @@ def run_document(report: RunReport) -> Document:
     notes = [report.stopped] if report.stopped else []
     if report.custodians and report.custodians != [report.owner]:
         notes.append(f"the token's identity owns the archives: {', '.join(report.custodians)}, not {report.owner}")
-    notes += [f"{len(report.odd) - _SHOWN} more such rows"] if len(report.odd) > _SHOWN else []
+    notes += [counted(len(report.odd) - _SHOWN, "more such row|s")] if len(report.odd) > _SHOWN else []
     return document(
         "run",
         report,

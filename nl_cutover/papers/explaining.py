@@ -7,10 +7,10 @@ from shlex import quote
 
 import msgspec
 
-from ..contract.rows import ARCHIVES
 from ..custody.reading import Odd
 from ..migration.report import RunReport
 from ..verdicts import ExitCode
+from ..wording import counted, fitted
 from .kinds import CutReceipt, Kinds, LandingReceipt, MeasureReceipt, PlanReceipt, SettleReceipt, VerifyReceipt
 
 _AGAIN = "nl-cutover migrate CHECKOUT..., as it was given before: it sends nothing twice"
@@ -88,7 +88,11 @@ def _reason(report: RunReport, newest: Kinds | None) -> tuple[ExitCode, str, str
     if isinstance(newest, MeasureReceipt) and newest.outcome.exit_code != ExitCode.PROVED:
         own, open_rows = newest.outcome.exit_code, newest.outcome.totals.unaccounted
         if own == ExitCode.REFUSED and open_rows:
-            return own, f"{_rows(open_rows)} on the host came after this run and nobody has carried them", _AGAIN
+            return (
+                own,
+                counted(open_rows, "row|s on the host came after this run and nobody has carried it|them"),
+                _AGAIN,
+            )
         return own, "the host could not be measured, so nobody knows whether rows are left there", _MEASURE
     why = "nothing blocks it: every row that this run knows is where it belongs"
     if isinstance(newest, VerifyReceipt):
@@ -110,30 +114,35 @@ def _unfinished(report: RunReport) -> tuple[str, str]:
     if a.differs:
         row = _first(report, "differs")
         return (
-            f"Memory Core gives back {a.differs} of {a.rows} archives otherwise than they were sent"
+            f"Memory Core gives back {a.differs} of {counted(a.rows, 'archive|s')} otherwise than sent"
             + (f", {row.key} among them ({row.reason})" if row else ""),
             f"compare both copies of each under {report.custody}/evidence; do not land",
         )
     if a.unknown or t.unknown or m.unknown:
-        what = [(a.unknown, "archives"), (t.unknown, "actions"), (m.unknown, "replay marks")]
-        named = " and ".join(f"{count} {name}" for count, name in what if count)
+        what = [(a.unknown, "archive|s"), (t.unknown, "action|s"), (m.unknown, "replay mark|s")]
+        named = " and ".join(counted(count, name) for count, name in what if count)
+        were, them = fitted(a.unknown + t.unknown + m.unknown, "was|were it|them").split()
         return (
-            f"{named} were sent, no answer came, and nobody knows whether Memory Core has them",
+            f"{named} {were} sent, no answer came, and nobody knows whether Memory Core has {them}",
             "nl-cutover settle --graph FILE, where FILE is Memory Core's graph or a consistent copy",
         )
     if a.pending or t.pending or m.made < m.wanted:
         rest = a.pending + t.pending
-        left = f"{_rows(rest)} of {a.rows + t.rows} have" if rest else f"{m.wanted - m.made} replay marks have"
+        left = counted(m.wanted - m.made, "replay mark|s has|have")
+        if rest:
+            left = f"{counted(rest, 'row|s')} of {a.rows + t.rows} {fitted(rest, 'has|have')}"
         return f"the run ended early: {left} not been brought over yet", _AGAIN
     if a.refused or t.refused:
         row = _first(report, "refused")
         more = f", {row.key} among them ({row.reason})" if row else ""
         word = quote(f"{row.key}=exclude") if row else "ID=exclude"
         step = f"mend it, or leave it on the host for good: nl-cutover settle --row {word}"
-        return f"{_rows(a.refused + t.refused)} cannot be brought over{more}", step
+        return f"{counted(a.refused + t.refused, 'row|s')} cannot be brought over{more}", step
     if t.left:
         return (
-            f"{t.left} rows of telemetry are still on the host and nobody has decided what becomes of them",
+            counted(
+                t.left, "row|s of telemetry is|are still on the host and nobody has decided what becomes of it|them"
+            ),
             f"nl-cutover migrate CHECKOUT... --telemetry admit, or --telemetry discard={t.left}",
         )
     return report.stopped or "the run did not end well", _AGAIN
@@ -143,12 +152,13 @@ def _unverified(verify: VerifyReceipt) -> tuple[str, str]:
     o = verify.outcome
     if o.missing and o.checked == o.equal:
         return (
-            f"{o.missing} archives on the host came after this run, or changed since, and are not in Memory Core",
+            f"{counted(o.missing, 'archive|s')} on the host came after this run, or changed since, and "
+            f"{fitted(o.missing, 'is|are')} not in Memory Core",
             _AGAIN,
         )
     first = o.differences[0]
     return (
-        f"{o.expected - o.equal} of {o.expected} {ARCHIVES} rows did not read back as they are, {first.old} "
+        f"{o.expected - o.equal} of {counted(o.expected, 'archive|s')} did not read back equal, {first.old} "
         f"among them: {first.what}",
         "nl-cutover verify CHECKOUT...; do not land before it says proved",
     )
@@ -156,7 +166,3 @@ def _unverified(verify: VerifyReceipt) -> tuple[str, str]:
 
 def _first(report: RunReport, state: str) -> Odd | None:
     return next((row for row in report.odd if row.state == state), None)
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"

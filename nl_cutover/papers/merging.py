@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from ..contract.rows import TABLES
+from ..stores.verdict import unaccounted
 from ..verdicts import ExitCode
 from .explaining import landed
 from .kinds import CutReceipt, MeasuredStore, MeasureReceipt, MigrateReceipt, PlanReceipt, VerifyReceipt
@@ -118,9 +119,7 @@ def _judge(newest: Read, found: Sequence[Read], paper: Paper, age: int, max_age_
 def _where(receipt: MeasureReceipt | CutReceipt) -> str:
     """The stores that hold rows without an account, by name."""
     tables = [(s.id, t) for s in receipt.measured.stores for t in s.tables if t.unaccounted]
-    return "".join(
-        f"; {t.unaccounted} of {t.rows} rows of {t.name} in store {store} are not accounted for" for store, t in tables
-    )
+    return "".join(f"; {unaccounted(t.name, store, t.unaccounted or 0, t.rows or 0)}" for store, t in tables)
 
 
 def _sealed(store: MeasuredStore) -> bool:

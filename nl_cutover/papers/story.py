@@ -12,6 +12,7 @@ from ..ingress.preflight import Plane
 from ..migration.plan import Loss
 from ..migration.verify import Difference
 from ..verdicts import ExitCode
+from ..wording import counted
 from .explaining import deciding
 from .kinds import (
     CutReceipt,
@@ -102,8 +103,12 @@ def tell(chain: Sequence[Read]) -> Story:
 
 def loss_in_words(loss: Loss) -> str:
     """The loss as a sentence with its count; what the sentence does not name are archives."""
-    noun = "archives " if loss.sentence.startswith(("get ", "lose ", "will ")) else ""
-    return f"{loss.count} {noun}{loss.sentence}"
+    of_archives = loss.sentence.startswith(("get ", "gets ", "lose ", "loses ", "will "))
+    return f"{counted(loss.count, 'archive|s ' if of_archives else '')}{loss.sentence}"
+
+
+def _both(archives: int, actions: int) -> str:
+    return f"{counted(archives, 'archive|s')} and {counted(actions, 'action|s')}"
 
 
 def _newest(receipts: Sequence[Kinds], kind: type[Kind]) -> Kind | None:
@@ -123,16 +128,18 @@ def _sentence(receipt: Kinds) -> str:
     match receipt:
         case MeasureReceipt(outcome=o):
             t = o.totals
-            return f"{t.archives} archives and {t.actions} actions counted, {t.unaccounted} not accounted for"
+            return f"{_both(t.archives, t.actions)} counted, {t.unaccounted} not accounted for"
         case PlanReceipt(plan=p):
-            return f"{p.archives_to_send} archives and {p.actions_to_send} actions would move, {len(p.refused)} rows would not"
+            return f"{_both(p.archives_to_send, p.actions_to_send)} would move, {counted(len(p.refused), 'row|s')} would not"
         case MigrateReceipt(outcome=o):
-            sent = f"{o.archives.confirmed} of {o.archives.rows} archives confirmed, {o.telemetry.admitted} of "
-            return f"{sent}{o.telemetry.rows} actions admitted{f'; {o.stopped}' if o.stopped else ''}"
+            sent = f"{o.archives.confirmed} of {counted(o.archives.rows, 'archive|s')} confirmed, {o.telemetry.admitted} of "
+            return f"{sent}{counted(o.telemetry.rows, 'action|s')} admitted{f'; {o.stopped}' if o.stopped else ''}"
         case SettleReceipt(outcome=o):
-            return f"{len(receipt.settled)} outcomes decided so far, {o.left} still unknown"
+            return f"{counted(len(receipt.settled), 'outcome|s')} decided so far, {o.left} still unknown"
         case VerifyReceipt(outcome=o):
-            return f"{o.equal} of {o.expected} archives read back equal, {o.bytes_equal} of them to the byte"
+            return (
+                f"{o.equal} of {counted(o.expected, 'archive|s')} read back equal, {o.bytes_equal} of them to the byte"
+            )
         case LandingReceipt():
             return "the stores are sealed and the landing command begins"
         case CutReceipt(outcome=o):

@@ -9,6 +9,7 @@ from typing import TypeVar, assert_never
 
 from ..migration.plan import digest_of
 from ..verdicts import ExitCode
+from ..wording import counted, fitted
 from .kinds import (
     CutReceipt,
     Kinds,
@@ -50,7 +51,7 @@ def contradictions(receipt: Kinds) -> list[str]:
 def _proved(code: ExitCode, amiss: Iterable[tuple[str, int]]) -> Iterator[Claim]:
     """Exit 0 is refuted by each count that should be 0."""
     for name, count in amiss:
-        yield code != ExitCode.PROVED or count == 0, f"it says proved, and counts {count} {name}"
+        yield code != ExitCode.PROVED or count == 0, f"it says proved, and counts {counted(count, name)}"
 
 
 def _measure(receipt: MeasureReceipt) -> Iterator[Claim]:
@@ -63,8 +64,11 @@ def _measure(receipt: MeasureReceipt) -> Iterator[Claim]:
         found = sum(count or 0 for count in counts)
         yield found == total, f"its tables hold {found} {name}, its totals say {total}"
     states = [*(table.state for table in tables), *(checkout.state for checkout in measured.checkouts)]
-    amiss = [("unaccounted rows", totals.unaccounted), ("places that could not be read", states.count("unmeasurable"))]
-    yield from _proved(receipt.outcome.exit_code, [*amiss, ("failed controls", int(not receipt.outcome.control))])
+    amiss = [
+        ("unaccounted row|s", totals.unaccounted),
+        ("place|s that could not be read", states.count("unmeasurable")),
+    ]
+    yield from _proved(receipt.outcome.exit_code, [*amiss, ("failed control|s", int(not receipt.outcome.control))])
 
 
 def _plan(receipt: PlanReceipt) -> Iterator[Claim]:
@@ -72,8 +76,8 @@ def _plan(receipt: PlanReceipt) -> Iterator[Claim]:
     yield digest_of(plan) == plan.digest, "the plan is not what its digest says"
     rows = sum(store.archives.rows for store in plan.stores)
     told = plan.archives + plan.duplicates
-    yield rows == told, f"its stores hold {rows} archives, the plan speaks of {told}"
-    yield from _proved(receipt.outcome.exit_code, [("blockers", len(plan.blockers))])
+    yield rows == told, f"its stores hold {counted(rows, 'archive|s')}, the plan speaks of {told}"
+    yield from _proved(receipt.outcome.exit_code, [("blocker|s", len(plan.blockers))])
 
 
 def _migrate(receipt: MigrateReceipt) -> Iterator[Claim]:
@@ -82,12 +86,18 @@ def _migrate(receipt: MigrateReceipt) -> Iterator[Claim]:
         ("archives", a.rows, (a.confirmed, a.refused, a.unknown, a.pending, a.differs, a.excluded)),
         ("telemetry", t.rows, (t.admitted, t.refused, t.left, t.discarded, t.unknown, t.pending, t.excluded)),
     ):
-        yield sum(parts) == rows, f"{name}: the outcomes add up to {sum(parts)}, there are {rows} rows"
+        yield (
+            sum(parts) == rows,
+            f"{name}: the outcomes add up to {sum(parts)}, there {fitted(rows, 'is|are')} {counted(rows, 'row|s')}",
+        )
         yield min(parts) >= 0, f"{name}: a count is negative"
     confirmed = sum(entry.confirmed for entry in receipt.id_map)
-    yield confirmed == a.confirmed, f"the id map confirms {confirmed} archives, the outcome says {a.confirmed}"
+    yield (
+        confirmed == a.confirmed,
+        f"the id map confirms {counted(confirmed, 'archive|s')}, the outcome says {a.confirmed}",
+    )
     made = sum(entry.marks_made for entry in receipt.id_map)
-    yield made == m.made, f"the id map counts {made} marks, the outcome says {m.made}"
+    yield made == m.made, f"the id map counts {counted(made, 'mark|s')}, the outcome says {m.made}"
     for new, times in _twice(entry.new for entry in receipt.id_map):
         yield False, f"the id map gives the new id {new} to {times} archives"
     for (old, _), times in _twice((entry.old, entry.content_digest) for entry in receipt.id_map):
@@ -104,8 +114,8 @@ def _migrate(receipt: MigrateReceipt) -> Iterator[Claim]:
         ("pending", a.pending + t.pending),
         ("different", a.differs),
         ("left", t.left),
-        ("missing marks", m.wanted - m.made),
-        ("stops", stopped),
+        ("missing mark|s", m.wanted - m.made),
+        ("stop|s", stopped),
     ]
     yield from _proved(receipt.outcome.exit_code, amiss)
 
@@ -128,17 +138,20 @@ def _verify(receipt: VerifyReceipt) -> Iterator[Claim]:
     yield o.equal <= o.checked <= o.expected, f"{o.equal} equal of {o.checked} checked of {o.expected} expected"
     yield o.bytes_equal <= o.equal, f"{o.bytes_equal} equal to the byte, {o.equal} equal"
     named = o.expected - o.equal
-    yield named == len(o.differences), f"{named} archives are not equal, {len(o.differences)} differences are named"
-    yield from _proved(o.exit_code, [("differences", len(o.differences)), ("missing", o.missing)])
+    yield (
+        named == len(o.differences),
+        f"{counted(named, 'archive|s is|are')} not equal, {len(o.differences)} named",
+    )
+    yield from _proved(o.exit_code, [("difference|s", len(o.differences)), ("missing", o.missing)])
 
 
 def _cut(receipt: CutReceipt) -> Iterator[Claim]:
     o = receipt.outcome
     command = None if o.command is None else o.command.exit_code
     yield o.exit_code != ExitCode.PROVED or command == 0, f"it says proved, and its command ended with {command}"
-    amiss = [("unaccounted rows", sum(store.unaccounted or 0 for store in o.stores)), ("reasons", len(o.reasons))]
+    amiss = [("unaccounted row|s", sum(store.unaccounted or 0 for store in o.stores)), ("reason|s", len(o.reasons))]
     unsealed = [store.id for store in o.stores if store.seal not in ("planted", "stood before")]
-    yield from _proved(o.exit_code, [*amiss, ("stores without a seal", len(unsealed))])
+    yield from _proved(o.exit_code, [*amiss, ("store|s without a seal", len(unsealed))])
     yield o.host == receipt.tool.host, f"it speaks of host {o.host} and was written on {receipt.tool.host}"
     cut, measured = {store.id for store in o.stores}, stores_of(receipt.measured)
     yield o.exit_code != ExitCode.PROVED or cut == measured, "the stores that were cut are not those that were measured"

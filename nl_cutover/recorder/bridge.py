@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from io import TextIOWrapper
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from anyio import to_thread
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 from .. import __version__, verdicts
 from ..contract import javascript as js
@@ -40,6 +41,11 @@ _DEEPEST = 200  # levels; the SDK fails a result somewhat beyond them
 _ID = r'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,99}")\s*'
 _OUTER = re.compile(rf'^\s*\{{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?{_ID},|,\s*{_ID}\}}\s*$')
 _UNREADABLE = "the request cannot be read: it is nested too deep, or is no JSON"
+_NO_BATCH = types.JSONRPCError(
+    jsonrpc="2.0",
+    id=None,
+    error=types.ErrorData(code=-32600, message="MCP has no batches since 2025-06-18: one message a line"),
+)
 _KINDS = {"object": dict, "array": list, "string": str}
 # An action may have the names of the wire, or those of the host's own log entry.
 _ENTRY_NAMES = {
@@ -165,7 +171,8 @@ async def _serve(bridge: Bridge) -> None:
 
     server = Server("nl-cutover-recorder", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
     stdin = anyio.wrap_file(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace"))
-    async with stdio_server(stdin=cast(Any, _lines(stdin))) as (read, write):
+    lines = _lines(stdin, lambda: write.send(SessionMessage(_NO_BATCH)))
+    async with stdio_server(stdin=cast(Any, lines)) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
@@ -173,9 +180,12 @@ def _listed(tool: Tool) -> types.Tool:
     return types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.input_schema))
 
 
-async def _lines(stdin: AsyncIterable[str]) -> AsyncIterator[str]:
+async def _lines(stdin: AsyncIterable[str], refuse: Callable[[], Awaitable[None]]) -> AsyncIterator[str]:
     async for line in stdin:
-        yield _wrapped(line)
+        if line.lstrip().startswith("["):  # the SDK would pass over it in silence
+            await refuse()
+        else:
+            yield _wrapped(line)
 
 
 def _wrapped(line: str) -> str:

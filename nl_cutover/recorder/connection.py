@@ -45,7 +45,11 @@ def connector(
 
 
 class Connection:
-    """Calls run one at a time. A failed connect is shared by those who waited for it, and by nobody later."""
+    """Calls run one at a time. A failed connect is shared by those who waited for it, and by nobody later.
+
+    What a signal handler or a finalizer asks in the midst of a call of its own thread is NotSent; a close waits for the
+    end of that call.
+    """
 
     def __init__(self, connect: Callable[[], Session]) -> None:
         self._connect = connect
@@ -54,7 +58,8 @@ class Connection:
 
     def _fresh(self) -> None:
         # In a forked child the session is its parent's, and the lock may be held by a thread that is not there.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # its owner may come a second time, see the class
+        self._calling = self._closing = False
         self._session: Session | None = None
         self._failures = self._refused_before = 0
         self._failure = NotSent("unreachable", "")
@@ -63,26 +68,38 @@ class Connection:
         """What became of one call. A missing credential is NotSent, like everything that happens before sending."""
         seen = self._failures
         with self._lock:
+            if self._calling:
+                return NotSent("busy", "asked in the midst of another call of the same thread")
             if self._failures != seen:
                 return self._failure
+            self._calling = True
             try:
-                if self._session is None:
-                    self._session = self._connect()
-                outcome = do(Operations(self._session))
-                if _refuses_the_token(outcome):  # it was not executed: what stands in the slot by now may be another
-                    outworn = self._session.endpoint.token.reveal()
+                return self._called(do)
+            finally:
+                self._calling = False
+                if self._closing:
+                    self._closing = False
                     self._end()
-                    self._session = self._connect()
-                    if self._session.endpoint.token.reveal() != outworn:
-                        outcome = do(Operations(self._session))
-            except CutoverError as error:
-                outcome = NotSent("credentials", error.message)
-            if isinstance(outcome, NotSent) and outcome.kind not in _OF_THE_CALL:
-                self._failure = outcome
-                self._failures += 1
-                if _refuses_the_token(outcome):
-                    self._end()  # the next call takes the token that stands in the slot then
-            return outcome
+
+    def _called(self, do: Callable[[Operations], Delivery]) -> Delivery:
+        try:
+            if self._session is None:
+                self._session = self._connect()
+            outcome = do(Operations(self._session))
+            if _refuses_the_token(outcome):  # it was not executed: what stands in the slot by now may be another
+                outworn = self._session.endpoint.token.reveal()
+                self._end()
+                self._session = self._connect()
+                if self._session.endpoint.token.reveal() != outworn:
+                    outcome = do(Operations(self._session))
+        except CutoverError as error:
+            outcome = NotSent("credentials", error.message)
+        if isinstance(outcome, NotSent) and outcome.kind not in _OF_THE_CALL:
+            self._failure = outcome
+            self._failures += 1
+            if _refuses_the_token(outcome):
+                self._end()  # the next call takes the token that stands in the slot then
+        return outcome
 
     def admit(self, batch: list[tuple[str, Action]]) -> Delivery:
         """Admit (token, action) pairs that fit into one request."""
@@ -97,7 +114,10 @@ class Connection:
 
     def close(self) -> None:
         with self._lock:
-            self._end()
+            if self._calling:
+                self._closing = True
+            else:
+                self._end()
 
     def _end(self) -> None:
         session, self._session = self._session, None

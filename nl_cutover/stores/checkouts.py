@@ -16,6 +16,7 @@ import msgspec
 from ..contract.leaves import ACTION_LOGGING, switch
 from ..errors import RefusedError, UnmeasurableError
 from ..verdicts import Absent, Unmeasurable
+from ..wording import counted
 from . import dotenv
 from .finding import below, worktrees_of
 from .identity import Identity, identity_of, resolve
@@ -108,7 +109,7 @@ def _pinned(made: list[Checkout], expect: int | None) -> None:
     if expect is not None and len(made) != expect:
         kind = UnmeasurableError if len(made) < expect else RefusedError
         raise kind(
-            f"{expect} checkouts expected, {len(made)} found: {names}",
+            f"{counted(expect, 'checkout|s')} expected, {len(made)} found: {names}",
             "name the missing ones" if len(made) < expect else "expect this number, or leave the others out",
         )
 

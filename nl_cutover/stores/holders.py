@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..wording import counted
 from .identity import SIDECARS, Identity, Located, StoreId, identity_of
 from .paths import shown
 
@@ -57,7 +58,7 @@ class Holders(msgspec.Struct, frozen=True):
         if self.looked is Looked.EVERYWHERE:
             return "nobody holds it"
         if self.unreadable:
-            return f"holders unknown: {self.unreadable} processes of other users could not be looked into"
+            return f"holders unknown: {counted(self.unreadable, 'process|processes')} of other users could not be looked into"
         if self.looked is Looked.PARTLY:
             return "holders unknown: processes outside this container or of other users cannot be seen"
         return "holders unknown: could not look"

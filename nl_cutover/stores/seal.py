@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -115,7 +115,9 @@ class Fence:
                     raise RefusedError(f"{shown(self._path)} cannot be sealed: {found.reason}", "measure it first")
             wanted = triggers(tuple(present), updates, self._url, self._by)
             standing = {
-                trigger: sql for trigger, sql in _triggers(connection).items() if trigger.endswith(tuple(present))
+                trigger: sql
+                for trigger, sql in self.ours().items()
+                if trigger.startswith(PREFIX) and trigger.endswith(tuple(present))
             }
             for trigger in standing:
                 if unmarked(wanted.get(trigger, ("", ""))[1]) != unmarked(standing[trigger]):
@@ -127,15 +129,34 @@ class Fence:
         except sqlite3.DatabaseError as error:
             raise self._explained(error) from error
 
-    def lift(self) -> SealState:
-        """Remove the seal's triggers, and the tables made for it if they are empty. Returns what stood. Idempotent."""
+    def ours(self) -> dict[str, str]:
+        """Name to SQL of the seal's triggers, as they were planted; a table made to be sealed stands under its own name."""
+        found = self._connection.execute(
+            "SELECT name, sql FROM main.sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ? "
+            "OR type = 'table' AND substr(sql, -?) = ? ORDER BY rowid",
+            (len(PREFIX), PREFIX, len(_OURS), _OURS),
+        ).fetchall()
+        return {str(name): str(sql) for name, sql in found if name.startswith(PREFIX) or name in TABLES}
+
+    def lift(self, to: Mapping[str, str] = {}) -> SealState:
+        """Remove the seal, or bring back the one that `ours` told. Returns what stood. Idempotent.
+
+        A table made for it goes too, if it is empty.
+        """
         connection = self._connection
         before = seal_state(connection)
         try:
-            for trigger in _triggers(connection):
-                connection.execute(f"DROP TRIGGER main.{quoted(trigger)}")
-            for name in [name for name in TABLES if _made_and_empty(connection, name)]:
-                connection.execute(f"DROP TABLE main.{quoted(name)}")
+            if (standing := self.ours()) == to:
+                return before
+            for name in standing:
+                if name in TABLES:
+                    if name not in to and connection.execute(f"SELECT 1 FROM main.{name} LIMIT 1").fetchone() is None:
+                        connection.execute(f"DROP TABLE main.{name}")
+                else:
+                    connection.execute(f"DROP TRIGGER IF EXISTS main.{quoted(name)}")
+            for name, sql in to.items():
+                if name not in TABLES:
+                    connection.execute(sql)
         except sqlite3.DatabaseError as error:
             raise self._explained(error) from error
         return before
@@ -208,27 +229,14 @@ def canary(path: Path, identity: Identity, *, busy_timeout_ms: int = _DEFAULT_TI
     return Canary(tuple(refused), tuple(passed))
 
 
-def unseal(path: Path, identity: Identity, *, busy_timeout_ms: int = _DEFAULT_TIMEOUT_MS) -> SealState:
+def unseal(
+    path: Path, identity: Identity, to: Mapping[str, str] = {}, *, busy_timeout_ms: int = _DEFAULT_TIMEOUT_MS
+) -> SealState:
     """`Fence.lift` for one store."""
     with Fence(path, identity, busy_timeout_ms=busy_timeout_ms) as fence:
-        before = fence.lift()
+        before = fence.lift(to)
         fence.commit()
     return before
-
-
-def _triggers(connection: sqlite3.Connection) -> dict[str, str]:
-    found = connection.execute(
-        "SELECT name, sql FROM main.sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ?",
-        (len(PREFIX), PREFIX),
-    ).fetchall()
-    return {str(name): str(sql) for name, sql in found}
-
-
-def _made_and_empty(connection: sqlite3.Connection, name: str) -> bool:
-    found = connection.execute("SELECT sql FROM main.sqlite_master WHERE type='table' AND name=?", (name,)).fetchone()
-    if found is None or not found[0].endswith(_OURS):
-        return False
-    return connection.execute(f"SELECT 1 FROM main.{quoted(name)} LIMIT 1").fetchone() is None
 
 
 def _refuses(connection: sqlite3.Connection, table: Table) -> bool:

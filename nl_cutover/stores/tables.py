@@ -13,6 +13,7 @@ import msgspec
 
 from ..contract.rows import COLUMNS, KEY, Text, Twins, Value, row_digest
 from ..verdicts import Absent, Unmeasurable
+from ..wording import counted
 from .paths import shown
 from .report import TableReport
 
@@ -109,13 +110,13 @@ def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = 
         return TableReport(name, "absent", reason=table.reason)
     if isinstance(table, Unmeasurable):
         return refused(name, table.reason, table.hint)
-    counted = _count(connection, table, seen=accounts is None)
+    totals = _count(connection, table, seen=accounts is None)
     invalid: list[str] = []
     invalid_text = unaccounted = 0
-    if counted is None:  # no accounts, and a TEXT value that is not UTF-8: find out which
-        counted, accounts = _count(connection, table, seen=False), _none
-    assert counted is not None
-    rows, odd = counted
+    if totals is None:  # no accounts, and a TEXT value that is not UTF-8: find out which
+        totals, accounts = _count(connection, table, seen=False), _none
+    assert totals is not None
+    rows, odd = totals
     if accounts is None:
         unaccounted = rows
     else:
@@ -139,10 +140,13 @@ def walk(connection: sqlite3.Connection, name: str, accounts: Accounts | None = 
     null_keys, odd_keys, odd_times = _oddities(connection, table) if odd else (0, 0, [])
     shared = _duplicates(connection, table)
     said = (
-        (null_keys, f"{null_keys} rows have a NULL key: they cannot be migrated"),
-        (odd_keys, f"{odd_keys} rows have a key that is not text: they cannot be migrated"),
-        (shared, f"{shared} rows share their key with another"),
-        (invalid_text, f"{invalid_text} rows hold text that is not UTF-8; the first keys: {', '.join(invalid)}"),
+        (null_keys, counted(null_keys, "row|s has|have a NULL key: it|they cannot be migrated")),
+        (odd_keys, counted(odd_keys, "row|s has|have a key that is not text: it|they cannot be migrated")),
+        (shared, counted(shared, "row|s shares|share its|their key with another")),
+        (
+            invalid_text,
+            f"{counted(invalid_text, 'row|s holds|hold')} text that is not UTF-8; the first keys: {', '.join(invalid)}",
+        ),
         (table.missing, f"an older schema: it lacks {', '.join(table.missing)}"),
         (table.extra, f"columns this tool does not know: {', '.join(table.extra)}"),
     )
@@ -260,10 +264,10 @@ def _key_shown(values: Sequence[Value], table: Table) -> str:
     return shown(key.decode("utf-8", "surrogateescape")) if isinstance(key, bytes) else f"({type(key).__name__})"
 
 
-def _lost(table: Table, walked: int, counted: int) -> TableReport:
+def _lost(table: Table, walked: int, indexed: int) -> TableReport:
     return refused(
         table.name,
-        f"{shown(table.spelling)}: {walked} rows could be walked, its index counts {counted}: pages are lost",
+        f"{shown(table.spelling)}: {counted(walked, 'row|s')} could be walked, its index counts {indexed}: pages are lost",
         "restore the store from a backup; neither number can be trusted",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..verdicts import ExitCode
+from ..wording import counted, fitted
 from .report import Report, StoreReport, TableReport
 
 Reason = tuple[ExitCode, str]
@@ -41,9 +42,13 @@ def table_reasons(
             sentence = f"{table.name} is absent from store {store.id}: a recorder would make it on first use; "
             reasons.append((ExitCode.REFUSED, f"{sentence}cut --create-missing makes and seals it"))
         elif accounted and table.unaccounted:
-            sentence = f"{table.unaccounted} of {table.rows} rows of {table.name} in store {store.id}"
-            reasons.append((ExitCode.REFUSED, f"{sentence} are not accounted for"))
+            reasons.append((ExitCode.REFUSED, unaccounted(table.name, store.id, table.unaccounted, table.rows or 0)))
     return reasons
+
+
+def unaccounted(table: str, store: str, count: int, rows: int) -> str:
+    of = f"{count} of {counted(rows, 'row|s')} of {table} in store {store}"
+    return f"{of} {fitted(count, 'is|are')} not accounted for"
 
 
 def worst(reasons: Iterable[Reason]) -> ExitCode:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import TOKENS, Operator
-from tests.exactly_once.fault_proxy import FaultProxy
+from tests.exactly_once.fault_proxy import FAULTS, NOTHING, Fault, FaultProxy, Kind
 from tests.exactly_once.graph import Graph
 
 PATIENCE_S = 30.0
@@ -91,7 +91,7 @@ def test_the_second_ctrl_c_stops_at_once_and_leaves_the_rows_in_doubt(operator, 
         assert time.monotonic() - began < 10
     report = json.loads(out)
     assert process.returncode == report["exit_code"] == 130
-    assert "interrupted twice; 1 workers were left in their calls" in report["stopped"]
+    assert "interrupted twice; 1 worker was left in its call" in report["stopped"]
     assert (report["archives"]["confirmed"], report["archives"]["unknown"]) == (3, 1)
     assert states(operator) == {"confirmed": 3, "intended": 1, "pending": 8}
     receipt = json.loads(Path(report["receipt"]).read_text())
@@ -131,3 +131,29 @@ def test_the_first_one_lets_the_call_in_hand_end(operator, checkout, core, numbe
     assert report["archives"]["unknown"] == 0
     assert states(operator) == {"confirmed": 4, "pending": 8}
     assert len(graph.archives()) == 4
+
+
+def test_the_first_one_ends_a_wait_for_a_busy_server(operator, checkout, core, monkeypatch):
+    """The pause is not a call in hand: nothing of it has left, and nothing is lost by not asking again."""
+    path, graph = checkout("closed"), Graph(core.db)
+    busy = Fault(Kind.TURNED_AWAY, lambda _: NOTHING.http(b"", 429, retry_after="25"))
+    monkeypatch.setitem(FAULTS, "busy", busy)
+    held = Held(4, "busy")
+    with FaultProxy(core.url, held) as proxy:
+        process = start(operator, path, proxy.url)
+        try:
+            assert held.reached.wait(PATIENCE_S)
+            time.sleep(0.3)  # the answer is on its way; that the pause has begun cannot be seen from here
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+        assert time.monotonic() - began < 10
+    report = json.loads(out)
+    assert process.returncode == report["exit_code"] == 130
+    assert "finished and journalled" in report["stopped"]
+    assert states(operator) == {"confirmed": 3, "pending": 9}
+    assert 0 < report["waited_s"] < 10
+    assert operator("migrate", path, *how(operator)).code == 0
+    assert len(graph.archives()) == 12

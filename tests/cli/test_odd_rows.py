@@ -85,8 +85,8 @@ def test_what_is_odd_about_a_table_is_shown_in_short_lines(tmp_path, checkout, f
     )
     out = Operator(tmp_path, None, None)("measure", checkout, "--format", form, json=False).out
     said = " ".join(out.split())
-    assert f"{ACTIONS}: 1 rows have a NULL key: they cannot be migrated" in said
-    assert f"{ACTIONS}: 1 rows have a key that is not text: they cannot be migrated" in said
+    assert f"{ACTIONS}: 1 row has a NULL key: it cannot be migrated" in said
+    assert f"{ACTIONS}: 1 row has a key that is not text: it cannot be migrated" in said
     assert f"{ARCHIVES}: columns this tool does not know: mood" in said
 
 

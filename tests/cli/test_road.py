@@ -1,8 +1,10 @@
 """The whole road through the command line, on copies of the stores that the recorder's own code wrote."""
 
 import json
+import shlex
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -125,14 +127,28 @@ def test_oversized_rows_are_named_before_anything_is_sent(operator, checkout):
     cut = operator("cut", path, "--", "true")
     assert cut.code == 3
     assert cut.json["command"] is None
-    for row in plan["refused"]:
-        assert operator("settle", "--row", f"{row['key']}=exclude").code == 0
+    # Bringing them over is refused for ever: the next step is another one, until there is none.
+    for _ in plan["refused"]:
+        (step,) = operator("cut", path, "--", "true").json["next_steps"]
+        assert "migrate" not in step
+        command = shlex.split(step.partition(": ")[2])
+        assert command[:3] == ["nl-cutover", "settle", "--row"]
+        assert operator(*command[1:]).code == 0
     assert operator("status").json["archives"]["excluded"] == 2
     verified = operator("verify", path)
     assert (verified.code, verified.json["expected"], verified.json["excluded"]) == (0, 5, 2)
     assert migrate(operator, path).code == 0
     landed = operator("cut", path, "--", "true")
     assert landed.code == 0, landed.out
+
+
+def test_a_cut_names_rows_that_were_refused_apart_from_rows_that_are_new(operator, checkout):
+    path = checkout("oversized")
+    assert migrate(operator, path).code == 7
+    with closing(sqlite3.connect(path / ".neo-ai-data/sqlite/memory-core-graph.sqlite")) as store, store:
+        store.execute("UPDATE nl_action_log SET id = 'late' WHERE rowid = 1")
+    steps = operator("cut", path, "--", "true").json["next_steps"]
+    assert ["settle --row" in steps[0], "nl-cutover migrate" in steps[1], len(steps)] == [True, True, 2]
 
 
 def test_rows_of_several_writers_need_an_owner(operator, checkout):

@@ -367,6 +367,54 @@ def test_a_seal_that_stood_before_the_cut_is_not_taken_away_by_its_failure(scene
     assert scene.writable() == [False, False]
 
 
+OLDER, NEWER = "2026-11-30T10:00:00.000Z", "2026-11-30T11:00:00.000Z"
+OTHER = {
+    "updates": {"updates": Updates.REFUSE},
+    "url": {"url": "https://mc.example/mcp"},
+    "both": {"updates": Updates.REFUSE, "url": "https://mc.example/mcp"},
+}
+
+
+@pytest.mark.parametrize("older", ["whole", "half", "by hand"])
+@pytest.mark.parametrize("changed", OTHER)
+@pytest.mark.parametrize("how", ["fails", "interrupted"])
+def test_an_older_seal_that_a_failed_cut_changed_stands_again_to_the_byte(scene, older, changed, how):
+    seal_stores(scene.measured(), msgspec.structs.replace(REQUEST, by=OLDER), host="here", at=lambda: "now")
+    for path in scene.paths:
+        if older != "whole":
+            scene.ask(path, f"DROP TRIGGER nl_cutover_seal_insert_{ARCHIVES}")
+        if older == "by hand":
+            trigger = f"nl_cutover_seal_insert_{ARCHIVES} AFTER DELETE ON {ARCHIVES}"
+            scene.ask(path, f"CREATE TRIGGER {trigger} BEGIN SELECT 1; END")
+    before = scene.schemas()
+    seen = []
+
+    def land() -> CommandResult:
+        seen.extend(scene.schemas())
+        if how == "interrupted":
+            raise KeyboardInterrupt
+        return CommandResult("land", 1, "", 0.0)
+
+    request = msgspec.structs.replace(REQUEST, by=NEWER, **OTHER[changed])
+    if how == "interrupted":
+        with pytest.raises(KeyboardInterrupt):
+            scene.cut(request=request, land=land)
+    else:
+        report = scene.cut(request=request, land=land)
+        assert [(s.seal, s.sealed_by) for s in report.stores] == [
+            ("stood before", s.seal.by) for s in scene.measured().stores
+        ]
+    assert seen != before
+    assert scene.schemas() == before
+
+
+def test_a_landing_that_planted_an_older_seal_anew_says_that_it_is_its_own(scene):
+    seal_stores(scene.measured(), msgspec.structs.replace(REQUEST, by=OLDER), host="here", at=lambda: "now")
+    report = scene.cut(request=msgspec.structs.replace(REQUEST, by=NEWER, url="https://mc.example/mcp"))
+    assert [(s.seal, s.sealed_by) for s in report.stores] == [("planted", NEWER)] * 2
+    assert {s.seal.by for s in scene.measured().stores} == {NEWER}
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_killed_cut_leaves_seals_that_a_later_cut_names_as_its_own(tmp_path, begun):
     """kill -9 undoes nothing: the seals refuse every insert, and say which cut planted them."""

@@ -82,6 +82,7 @@ class FakeCore(Scripted):
     """
 
     words = "the fake's own memory"
+    tied = True
 
     def __init__(self, clock: Callable[[], int], meet: Callable[[str, str], None]) -> None:
         super().__init__(self._answer)
@@ -152,8 +153,6 @@ class FakeCore(Scripted):
         return {"status": "not-found"} if found is None else {"status": "found", **found}
 
     # the evidence
-
-    led = True
 
     @property
     def as_of(self) -> float:

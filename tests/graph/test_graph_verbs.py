@@ -254,6 +254,14 @@ def test_a_sound_graph_is_counted_by_label(tmp_path: Path, capsys: Capture) -> N
             "an edge between other nodes",
             "ORIGINATES_IN:memory:m-0-0-0",
         ),
+        *(
+            (
+                f"UPDATE Edges SET user_id = {owner} WHERE source = 'memory:m-0-0-0'",
+                "an edge of another owner",
+                "ORIGINATES_IN:memory:m-0-0-0",
+            )
+            for owner in ("'@mallory'", "NULL", "''")
+        ),
         ("UPDATE Nodes SET data = '{' WHERE id = 'other'", "a node that is not JSON", "other"),
     ],
 )

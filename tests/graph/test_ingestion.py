@@ -281,6 +281,38 @@ def test_a_row_that_names_no_owner_takes_none_away(path: Path) -> None:
     assert properties(path, "session:s1")["userId"] == "@vega"
 
 
+OWNERS = "SELECT n.user_id, e.user_id FROM Nodes n JOIN Edges e ON e.source = n.id ORDER BY n.id"
+
+
+def test_an_edge_has_its_memorys_owner_however_the_owner_came_to_be_known(path: Path) -> None:
+    run(path, [session("s1"), memory("a", "s1", userId="@vega"), memory("b", "s1")])
+    assert query(path, OWNERS) == [("@vega", "@vega"), (None, None)]
+    query(path, "DELETE FROM Edges WHERE source = 'memory:a'")
+    run(path, [session("s1"), memory("a", "s1"), memory("b", "s1", userId="@ada")])
+    assert query(path, OWNERS) == [("@vega", "@vega"), ("@ada", "@ada")]
+
+
+@pytest.mark.parametrize("owner", ["@mallory", None])
+def test_an_edge_whose_owner_was_altered_is_repaired(path: Path, owner: str | None) -> None:
+    rows = [session("s1"), memory("a", "s1", userId="@vega"), memory("b", "s1", userId="@vega")]
+    run(path, rows)
+    before = form(path)
+    query(path, "UPDATE Edges SET user_id = ? WHERE source = 'memory:a'", owner)
+    [outcome] = run(path, rows)
+    assert (outcome.edges_written, outcome.memories_written) == (1, 0)
+    assert form(path) == before
+
+
+def test_an_edge_that_the_server_itself_wrote_may_have_no_owner(path: Path) -> None:
+    rows = [session("s1"), memory("a", "s1", userId="@vega")]
+    run(path, rows)
+    query(path, "UPDATE Edges SET user_id = NULL, id = 'of-the-server'")
+    [outcome] = run(path, rows)
+    assert outcome.edges_written == 0
+    with open_migrated(path) as connection:
+        assert check(connection).faults == []
+
+
 def test_a_node_that_cannot_be_read_is_an_error_of_its_row(path: Path) -> None:
     run(path, [session("s1"), memory("m", "s1"), memory("n", "s1")])
     query(path, "UPDATE Nodes SET data = '{\"id\":\"memory:m\"}' WHERE id = 'memory:m'")

@@ -91,3 +91,11 @@ def test_a_handshake_that_stays_busy_sent_nothing():
     outcome = Operations(made).save(b"{}")
     assert isinstance(outcome, NotSent)
     assert outcome.kind == "busy"
+
+
+@pytest.mark.parametrize(("code", "kind"), [(429, NotSent), (503, Unknown)])
+def test_a_wait_that_is_ended_asks_no_more(code, kind):
+    transport = Busy(code, 9, **{"retry-after": "5"})
+    made = Session(endpoint(wait_budget=30), transport=transport, sleep=lambda seconds: True, now=lambda: NOW)
+    assert isinstance(Operations(made).get("a"), kind)
+    assert len(transport.requests) == 1

@@ -34,8 +34,8 @@ def run(archives=(), marks=(), telemetry=(), odd=()) -> RunReport:
     ("report", "code", "why", "step"),
     [
         (run({"unknown": 3}), 7, "3 archives were sent, no answer came", "nl-cutover settle --graph"),
-        (run({"unknown": 1}, telemetry={"unknown": 9}), 7, "1 archives and 9 actions were sent", "nl-cutover settle"),
-        (run(marks={"made": 3, "unknown": 1}), 7, "1 replay marks were sent", "nl-cutover settle"),
+        (run({"unknown": 1}, telemetry={"unknown": 9}), 7, "1 archive and 9 actions were sent", "nl-cutover settle"),
+        (run(marks={"made": 3, "unknown": 1}), 7, "1 replay mark was sent", "nl-cutover settle"),
         (run({"pending": 4}), 7, "the run ended early: 4 rows of 20", "nl-cutover migrate"),
         (run(marks={"made": 2}), 7, "2 replay marks have not been brought over", "nl-cutover migrate"),
         (
@@ -81,7 +81,7 @@ def changed(receipt, **outcome):
 
 def test_a_cut_that_did_not_land_and_one_that_did_and_is_not_proved(receipts):
     *before, cut, _ = [one.receipt for one in Paper(receipts).chains[0]]
-    late = changed(cut, exit_code=3, command=None, reasons=["1 of 7 rows of x in store y are not accounted for"])
+    late = changed(cut, exit_code=3, command=None, reasons=["1 of 7 rows of x in store y is not accounted for"])
     told = explain(run(), [*before, late])
     assert "rows came to the host after they were brought over: 1 of 7 rows" in told.why
     assert told.next_steps[0].startswith("nl-cutover migrate")
@@ -118,7 +118,7 @@ def test_from_the_command_line_on_a_real_run(tmp_path, core):
     ledger.close()
     done = operator("explain", json=False)
     assert done.code == 7
-    assert "nobody knows whether Memory Core has them" in done.out
+    assert "nobody knows whether Memory Core has it" in done.out
     assert "nl-cutover settle --graph FILE" in done.out
 
 

@@ -80,7 +80,7 @@ def test_the_newest_may_be_missing_and_that_is_said(stranger, receipts):
         ("0003-migrate", lambda b: b["id_map"][0].update(new=b["id_map"][1]["new"]), "to 2 archives"),
         ("0003-migrate", lambda b: b["id_map"].__setitem__(0, b["id_map"][1]), "names the archive"),
         ("0002-plan", lambda b: b["plan"].update(owner="somebody"), "not what its digest says"),
-        ("0005-verify", lambda b: b["outcome"].update(equal=5), "1 archives are not equal, 0 differences"),
+        ("0005-verify", lambda b: b["outcome"].update(equal=5), "1 archive is not equal, 0 named"),
         ("0001-measure", lambda b: b["outcome"]["totals"].update(unaccounted=0), "its totals say 0"),
         (
             "0008-measure",

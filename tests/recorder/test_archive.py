@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -432,3 +433,54 @@ def test_the_readme_shows_what_works(core):
     shown = block.replace("connector(os.environ)", 'connector(os.environ, url=os.environ["URL"])')
     assert shown != block
     assert process(shown + "\nimport json; print(json.dumps(type(saved).__name__))", core) == "Saved"
+
+
+class Signalled(Scripted):
+    """Sends this process a signal in the midst of the first call, and answers every one."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+
+    def _answer(self, request: httpx.Request, body: dict) -> httpx.Response:
+        if len(self.requests) == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)  # Python runs the handler here, in the thread that is calling
+        return sse(event(message(body["id"], tool_result({"saved": True, "archiveId": "a"}))))
+
+
+@pytest.fixture
+def on_signal():
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda handler: signal.signal(signal.SIGUSR1, lambda *_: handler())
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("ask", "kind"),
+    [
+        (lambda archive: archive.save(TRANSACTION), Refused),
+        (lambda archive: archive.get("a"), Unavailable),
+        (lambda archive: archive.mark_replayed("a"), NotMarked),
+    ],
+)
+def test_a_signal_handler_that_interrupts_a_call_is_refused_and_the_call_goes_on(on_signal, ask, kind):
+    transport, heard = Signalled(), []
+    archive = Archive(over(transport))
+    on_signal(lambda: heard.append(ask(archive)))
+    assert archive.save(TRANSACTION) == Saved("a", None, None)
+    assert [type(answer) for answer in heard] == [kind]
+    assert "in the midst of another call" in heard[0].reason
+    assert not getattr(heard[0], "outcome_unknown", False)
+    assert len(transport.requests) == 1
+    assert isinstance(archive.save(TRANSACTION), Saved), "and the next one is not affected"
+
+
+@pytest.mark.timeout(10)
+def test_a_signal_handler_may_close_the_archive_that_it_interrupts(on_signal):
+    transport = Signalled()
+    archive = Archive(over(transport))
+    on_signal(archive.close)
+    assert isinstance(archive.save(TRANSACTION), Saved), "the call in hand ends first"
+    assert transport.handshakes == 1
+    assert isinstance(archive.save(TRANSACTION), Saved)
+    assert transport.handshakes == 2

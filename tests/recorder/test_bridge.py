@@ -216,6 +216,32 @@ def test_what_is_nested_deep_is_read_or_refused_and_always_answered(core):
         assert bridge.stdout.read() == ""
 
 
+def test_a_batch_is_answered_with_one_error_and_nothing_of_it_is_done(core, nodes):
+    """MCP took batches until 2025-03-26, and a host that still sends one must not wait for ever."""
+    command = [sys.executable, "-m", "nl_cutover", "recorder", "bridge", "--url", core.url]
+    environ = os.environ | {"NEO_MCP_REMOTE_TOKEN": core.token}
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    arguments = {"transaction": TRANSACTION | {"txId": "of-a-batch"}}
+    save = {"method": "tools/call", "params": {"name": "save_nl_transaction", "arguments": arguments}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening},
+        [{"jsonrpc": "2.0", "id": 2} | save, {"jsonrpc": "2.0", "id": 3} | save],
+        [],
+        {"jsonrpc": "2.0", "id": 4, "method": "ping"},
+    ]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as bridge:
+        bridge.stdin.write("".join(f" {json.dumps(line)}\n" for line in lines))
+        bridge.stdin.flush()
+        heard = [json.loads(bridge.stdout.readline()) for _ in lines]
+        bridge.stdin.close()
+        assert bridge.wait(40) == 0
+        assert bridge.stdout.read() == ""
+    refused = [one for one in heard if "error" in one]
+    assert [(one["id"], one["error"]["code"]) for one in refused] == [(None, -32600)] * 2
+    assert {one["id"] for one in heard} == {1, None, 4}
+    assert not [node for node in nodes("nl-transaction-archive") if node["sourceTxId"] == "of-a-batch"]
+
+
 @pytest.mark.parametrize(("ending", "code"), [("stdin", 0), ("signal", 130)])
 def test_it_ends_when_the_host_ends_it(core, ending, code):
     command = [sys.executable, "-m", "nl_cutover", "recorder", "bridge", "--url", core.url]

@@ -86,7 +86,7 @@ def test_the_number_can_be_pinned(tmp_path: Path) -> None:
     assert len(checkouts(*both, expect=2)) == 2
     with pytest.raises(UnmeasurableError, match="3 checkouts expected, 2 found"):
         checkouts(*both, expect=3)
-    with pytest.raises(RefusedError, match="1 checkouts expected, 2 found"):
+    with pytest.raises(RefusedError, match="1 checkout expected, 2 found"):
         checkouts(*both, expect=1)
 
 
@@ -230,7 +230,7 @@ def test_worktrees(repository: Path, tmp_path: Path) -> None:
     assert set(_paths(checkouts(linked))) == family - {claude}
     assert set(_paths(checkouts(empty))) == {empty, repository, linked}
     assert _paths(checkouts(repository, git_worktrees=False)) == [repository]
-    with pytest.raises(RefusedError, match="1 checkouts expected, 3 found"):
+    with pytest.raises(RefusedError, match="1 checkout expected, 3 found"):
         checkouts(repository, expect=1)
 
 
