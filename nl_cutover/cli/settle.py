@@ -39,7 +39,7 @@ def settle(
         list[str] | None,
         typer.Option(
             "--row",
-            help="Decide one: ID=resend|exclude|saved:ARCHIVE, batch:N=resend|admitted, mark:ID=made|not-made.",
+            help="Decide one: ID=resend|exclude|saved:ARCHIVE, batch:N=resend|admitted|exclude, mark:ID=made|not-made.",
             metavar="ROW=DECISION",
         ),
     ] = None,

@@ -168,8 +168,8 @@ class LedgerReader:
         found += [
             Odd("batch", str(number), state, f"{counted(size, 'action|s')}, {admitted} admitted: {reason}")
             for number, state, size, admitted, reason in ask(
-                "SELECT id, state, size, admitted, reason FROM batches WHERE state IN ('refused', 'mixed', 'unknown') "
-                "ORDER BY id"
+                "SELECT id, state, size, admitted, reason FROM batches WHERE state IN ('mixed', 'unknown') OR "
+                "(state = 'refused' AND id IN (SELECT batch FROM actions WHERE state = 'refused')) ORDER BY id"
             )
         ]
         return found

@@ -58,7 +58,7 @@ class Settler:
         self.decisions: list[Decision] = []
 
     def by_operator(self, words: Sequence[str]) -> None:
-        """`KEY=resend|exclude`, `KEY=saved:ARCHIVE`, `batch:N=resend|admitted`, `mark:KEY=made|not-made`.
+        """`KEY=resend|exclude`, `KEY=saved:ARCHIVE`, `batch:N=resend|admitted|exclude`, `mark:KEY=made|not-made`.
 
         Raises UsageError for words that are none of these, before anything is decided; RefusedError for a row that has
         no unknown outcome.
@@ -71,6 +71,8 @@ class Settler:
                 raise UsageError(f"--row takes ROW=DECISION, not {word!r}", "for example: --row ID=resend")
             if kind == "batch" and choice in ("resend", "admitted"):
                 steps.append(partial(self._batch_by_operator, rest, choice))
+            elif kind == "batch" and choice == "exclude":
+                steps.append(partial(self._exclude_batch, rest))
             elif kind == "mark" and choice in ("made", "not-made"):
                 steps.append(partial(self._mark, rest, choice == "made", "operator", ""))
             elif kind not in ("batch", "mark") and choice == "exclude":
@@ -269,6 +271,16 @@ class Settler:
                 self._decide(Decision(table[:-1], key, "excluded", "operator", reason), move(row_id, "excluded"))
                 return
         raise RefusedError(f"{key} is not a refused row", "nl-cutover status lists those that are")
+
+    def _exclude_batch(self, number: str) -> None:
+        """The rows of a batch that MC refused as one stay on the host."""
+        found = self._ledger.read(
+            "SELECT id, key, reason FROM actions WHERE batch = ? AND state = 'refused'", (number,)
+        )
+        if not found:
+            raise RefusedError(f"batch {number} holds no refused row", "nl-cutover status lists those that do")
+        for row_id, key, reason in found:
+            self._decide(Decision("action", key, "excluded", "operator", reason), move_action(row_id, "excluded"))
 
     def _mark(self, key: str, landed: bool, by: str, detail: str) -> None:
         asked = "SELECT id, marks_made FROM archives WHERE key = ? AND marks_state = 'unknown'"

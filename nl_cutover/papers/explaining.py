@@ -135,7 +135,8 @@ def _unfinished(report: RunReport) -> tuple[str, str]:
     if a.refused or t.refused:
         row = _first(report, "refused")
         more = f", {row.key} among them ({row.reason})" if row else ""
-        word = quote(f"{row.key}=exclude") if row else "ID=exclude"
+        kind = "batch:" if row and row.kind == "batch" else ""
+        word = quote(f"{kind}{row.key}=exclude") if row else "ID=exclude"
         step = f"mend it, or leave it on the host for good: nl-cutover settle --row {word}"
         return f"{counted(a.refused + t.refused, 'row|s')} cannot be brought over{more}", step
     if t.left:

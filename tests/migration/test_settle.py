@@ -17,6 +17,7 @@ from nl_cutover.migration.evidence import GraphFile
 from nl_cutover.migration.job import migrate, settle
 from nl_cutover.migration.policy import Policy, Telemetry
 from nl_cutover.migration.progress import Silent
+from nl_cutover.papers.explaining import explain
 from nl_cutover.stores.checkouts import discover
 from nl_cutover.stores.measurement import measure
 from nl_cutover.testing import plant_store
@@ -42,6 +43,9 @@ class Spoiled(httpx.BaseTransport):
         verdict = self._spoils(name, self.calls.count(name))
         if verdict == "before":
             raise httpx.ReadError("dropped before the server saw it")  # as seen from here: after the request left
+        if verdict == "refused":
+            result = {"content": [{"type": "text", "text": "no"}], "isError": True}
+            return httpx.Response(200, json={"jsonrpc": "2.0", "id": body["id"], "result": result})
         response = self._inner.handle_request(request)
         if verdict == "after":
             response.read()
@@ -153,6 +157,21 @@ def test_a_lost_batch_is_settled_by_its_tokens(told, when):
     assert done.exit_code == 0
     assert done.telemetry.admitted == 30
     assert told.held()[1] == 30
+
+
+def test_a_batch_that_was_refused_is_left_on_the_host_by_one_word(told):
+    """`explain` names the batch; its rows are many, and no error says which of them was the cause."""
+    first = told.migrate(lost("admit_nl_actions", 1, "refused"))
+    assert (first.telemetry.refused, first.exit_code) == (30, 7)
+    (step,) = explain(first, []).next_steps
+    word = step.rpartition("--row ")[2]
+    assert word == "batch:1=exclude"
+    done = told.settle(word)
+    assert [d.decision for d in done.decisions] == ["excluded"] * 30
+    again = told.migrate()
+    assert (again.telemetry.excluded, again.odd, again.exit_code) == (30, [], 0)
+    with pytest.raises(RefusedError, match="holds no refused row"):
+        told.settle(word)
 
 
 def test_the_token_map_is_erased_at_the_end_and_no_trace_of_it_stays_in_the_file(told):
