@@ -60,6 +60,10 @@ def migrate(
     container: ContainerOption = None,
     project: ProjectOption = None,
     service: ServiceOption = None,
+    afresh: Annotated[
+        bool,
+        typer.Option("--afresh", help="Send again what another custody carried: Memory Core was set up anew since."),
+    ] = False,
     no_backup: Annotated[bool, typer.Option("--no-backup", help="Take no backup of the graph before.")] = False,
     quiet: QuietOption = 15.0,
     workers: Annotated[int, typer.Option("--workers", help="Calls in flight.", min=1, max=64)] = 8,
@@ -73,6 +77,7 @@ def migrate(
     """Bring every row into Memory Core, once. Given again, it resumes and sends nothing twice."""
     from functools import partial
 
+    from ..custody.elsewhere import default_registry
     from ..ingress.session import Session
     from ..migration.evidence import GraphFile
     from ..migration.job import migrate as run_migration
@@ -120,6 +125,8 @@ def migrate(
             identities=identities,
             evidence=GraphFile(graph) if graph is not None else beside.evidence,
             quiet_ms=quiet * 1000,
+            registry=default_registry(),
+            afresh=afresh,
             container=partial(beside.before, custody=settings.custody, take_backup=not no_backup),
         )
     finish(result, run_document(result), format)

@@ -183,6 +183,13 @@ class LedgerReader:
         ).fetchone()
         return found[0] or 0 if found else None
 
+    def carried(self, table: str, key: str, digest: str) -> bool:
+        """Whether this run sent the row, or may have: by its key in words, and an archive by its content digest."""
+        rows = "archives WHERE content_digest" if table == ARCHIVES else "actions WHERE digest"
+        kept = "('pending', 'refused', 'excluded', 'discarded')"
+        asked = f"SELECT 1 FROM {rows} = ? AND key = ? AND state NOT IN {kept} LIMIT 1"
+        return self._connection.execute(asked, (digest, key)).fetchone() is not None
+
     def accounts(self, table: str, key: Value, digest: str) -> bool:
         """Whether this very row, with this digest, is where it should be: the `Accounts` of a measurement."""
         carried = "state = 'confirmed' AND marks_made >= marks_wanted AND marks_state = 'idle'"

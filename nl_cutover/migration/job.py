@@ -6,6 +6,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 import msgspec
 
+from ..contract.rows import ACTIONS, ARCHIVES
 from ..custody import receipts
 from ..custody.directory import exists, store_locks
+from ..custody.elsewhere import others, remember
 from ..custody.entries import ActionEntry, ArchiveEntry
 from ..custody.ledger import Ledger, RunFacts
 from ..custody.reading import LedgerReader
@@ -55,13 +58,16 @@ def migrate(
     quiet_ms: float = QUIET_S * 1000,
     container: Callable[[Plane], dict[str, Any]] | None = None,
     barrier: Barrier = no_barrier,
+    registry: Path | None = None,
+    afresh: bool = False,
 ) -> RunReport:
     """Plan, check the ingress, carry every row, leave a receipt. Everything that refuses does so before a row leaves.
 
     `acknowledged` is the digest of the plan that the operator read, or None. `identities` open the sessions of the
     credential slots that the policy names, and each is tried before a row leaves. With `evidence`, unknown outcomes of
     an earlier call are settled first. `container` looks at the plane's other side before a row leaves, and says for the
-    receipt what it found. Raises CutoverError.
+    receipt what it found. `registry` is where the custody directories of this host are remembered by store: rows that
+    another of them carried to this plane are refused, unless `afresh`. Raises CutoverError.
     """
     with source_of(report) as source, _Spool() as spool:
         plan = build_plan(source, policy, now_ms=clock(), entry=spool.add)
@@ -83,9 +89,15 @@ def migrate(
         progress.note(
             f"plan {plan.digest[:16]}: {counted(len(plan.losses), 'kind|s')} of loss, listed in the plan and the receipt"
         )
-        with store_locks(source.stores), Ledger(custody, clock) as ledger:
+        with ExitStack() as held:
+            held.enter_context(store_locks(source.stores))
+            if registry is not None and not afresh:
+                _check_elsewhere(registry, source, custody, plane, plan, spool)
+            ledger = held.enter_context(Ledger(custody, clock))
             _check_age_of_ledger(custody, ledger)
             facts = ledger.begin(_facts(plane, plan, clock()))
+            if registry is not None:
+                _remember(registry, source, custody, progress)
             run = Run(
                 ledger,
                 source,
@@ -118,6 +130,32 @@ def migrate(
                 barrier("before receipt")
                 link = receipts.write(custody, "migrate", body, reader.id_map)
     return msgspec.structs.replace(result, receipt=str(link.path), not_proved=beside.get("not_proved", []))
+
+
+def _check_elsewhere(registry: Path, source: Source, custody: Path, plane: Plane, plan: Plan, spool: _Spool) -> None:
+    """Raises RefusedError when the run of another custody directory sent rows of this plan to this plane."""
+    for other in others(registry, source.stores, custody):
+        with LedgerReader(other) as reader:
+            run = reader.run()
+            if run is None or (run["plane_id"], run["data_root"]) != (plane.plane_id, plane.data_root):
+                continue
+            carried = sum(1 for table, key, digest in spool.sent(plan) if reader.carried(table, key, digest))
+        if carried:
+            raise RefusedError(
+                f"run {run['id']} in custody {other} carried {counted(carried, 'row|s')} of these stores to this plane; "
+                "this run would send them again",
+                f"go on with that run: --custody {other}; only if Memory Core was set up anew since, and holds nothing "
+                "of it: --afresh",
+            )
+
+
+def _remember(registry: Path, source: Source, custody: Path, progress: Progress) -> None:
+    try:
+        remember(registry, source.stores, custody)
+    except OSError as error:
+        progress.note(
+            f"{registry} cannot be written ({error.strerror}): a run with another --custody would not know of this one"
+        )
 
 
 def _read_again(
@@ -294,6 +332,15 @@ class _Spool:
     def add(self, entry: ArchiveEntry | ActionEntry) -> None:
         body = self._encoder.encode((isinstance(entry, ArchiveEntry), entry))
         self._file.write(len(body).to_bytes(4, "big") + body)
+
+    def sent(self, plan: Plan) -> Iterator[tuple[str, str, str]]:
+        """(table, key, digest) of each row that the plan sends; an archive's digest is its content's."""
+        for entry in self:
+            if isinstance(entry, ArchiveEntry):
+                if not entry.refusal:
+                    yield ARCHIVES, entry.key, entry.content_digest
+            elif plan.actions_to_send and not entry.refusal:
+                yield ACTIONS, entry.key, entry.digest
 
     def __iter__(self) -> Iterator[ArchiveEntry | ActionEntry]:
         self._file.seek(0)
