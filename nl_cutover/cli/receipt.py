@@ -50,7 +50,8 @@ def show(
     else:
         files, where = [Path(which)], which
     paper = consistent(files)
-    found = [one for one in paper.read.values() if which in (None, str(one.receipt.number), str(one.path))][-1:]
+    number = int(which) if which is not None and which.isdigit() else None
+    found = [one for one in paper.read.values() if number in (None, one.receipt.number)][-1:]
     if not found:
         raise UsageError(
             f"{where} holds {counted(len(files), 'receipt|s')}, none with number {which or 'any'}",

@@ -50,7 +50,7 @@ def report(
     story = tell(chain)
     match format:
         case ReportFormat.MARKDOWN:
-            text = as_paste(story)
+            text = as_paste(story, where if where.is_file() else None)
         case ReportFormat.HTML:
             text = as_html(story)
         case ReportFormat.JSON:
@@ -94,7 +94,7 @@ def _run_of(run: str | None, custody: Path | None, config: Path | None) -> tuple
     from .settings import load
 
     named = Path(run) if run is not None and Path(run).exists() else None
-    if named is not None and named.name == RECEIPTS and named.is_dir():
+    if named is not None and named.absolute().name == RECEIPTS and named.is_dir() and not (named / RECEIPTS).exists():
         named = named.absolute().parent
     where = named or load(config=config, custody=custody).custody
     paper = consistent([where] if where.is_file() else [link.path for link in chain(where)])

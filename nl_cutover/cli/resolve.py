@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,7 +67,10 @@ def resolve(
         )
     if ask:
         result = _asked(result, settings, allow_cleartext)
-    finish(result, _document(result), format)
+    named = [word for path in receipt or () for word in ("--receipt", str(path))]
+    if not named and custody is not None:
+        named = ["--custody", str(custody)]
+    finish(result, _document(result, shlex.join([result.id, *named])), format)
 
 
 def _asked(result: Resolution, settings: Settings, cleartext: bool) -> Resolution:
@@ -94,26 +98,29 @@ def _asked(result: Resolution, settings: Settings, cleartext: bool) -> Resolutio
         return ask(result, sessions, plane.url)
 
 
-def _document(result: Resolution) -> Document:
+def _document(result: Resolution, words: str) -> Document:
     from ..output.documents import Table
     from ..output.views import document
 
     facts = [("id", result.id), *(_facts(result.archives[0]) if len(result.archives) == 1 else [])]
     if result.answer is not None:
         facts.append(("asked now", result.answer))
-    rows = [[w.entry.old, w.entry.new, " ".join(w.stores), w.entry.content_digest[:16]] for w in result.archives]
+    rows = [
+        [w.entry.old, w.entry.new, w.plane.data_root or "-", w.run or "-", w.entry.content_digest[:16]]
+        for w in result.archives
+    ]
     several = len(result.archives) > 1
     steps = (
-        []
-        if result.answer is not None or several
-        else [f"ask Memory Core itself: nl-cutover resolve {result.id} --ask"]
+        [] if result.answer is not None or several else [f"ask Memory Core itself: nl-cutover resolve {words} --ask"]
     )
     return document(
         "resolve",
         result,
         facts,
-        [Table("", ["old id", "new id", "stores", "content digest"], rows)] if several else [],
-        ["several archives had this id in different stores: their content tells them apart"] if several else [],
+        [Table("", ["old id", "new id", "plane's data root", "run", "content digest"], rows)] if several else [],
+        ["several archives have this id; those with one content and one plane were saved more than once"]
+        if several
+        else [],
         steps if result.exit_code != ExitCode.DIFFERENCE else ["do not land; keep both: this receipt and that answer"],
     )
 

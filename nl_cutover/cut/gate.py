@@ -27,6 +27,8 @@ from .command import InterruptedLanding
 from .fencing import Counted, Planted, SealRequest, count_and_seal, store_cut, take_away
 from .report import CommandResult, CutReport, StoreCut
 
+BRING_OVER = "bring the rows over: nl-cutover migrate CHECKOUT... --telemetry admit, then cut again"
+
 
 class Outcome(msgspec.Struct):
     """What is known so far; becomes the report whatever happens."""
@@ -164,7 +166,7 @@ def _next_steps(outcome: Outcome, landed: bool) -> list[str]:
     if outcome.code is ExitCode.PROVED:
         return ["the host stores stay as they are, sealed; deleting them is a person's work, and the last"]
     if any("not accounted for" in reason for reason in outcome.reasons):
-        return ["bring the rows over: nl-cutover migrate CHECKOUT... --telemetry admit, then cut again"]
+        return [BRING_OVER]
     if landed:
         return [
             "the command landed and the stores stay sealed: do not land again; measure, and look at what is named above"

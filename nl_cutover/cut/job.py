@@ -25,7 +25,7 @@ from ..verdicts import ExitCode
 from ..wording import counted
 from .command import echo_to_stderr, run_command
 from .fencing import SealRequest
-from .gate import Gate
+from .gate import BRING_OVER, Gate
 from .replays import replayed_since
 from .report import CutReport
 
@@ -161,7 +161,8 @@ def _with_refused(result: CutReport, refused: list[str]) -> CutReport:
     row = shlex.quote(f"{refused[0]}=exclude")
     step = f"a refused row is mended, or left on the host for good, then cut again: nl-cutover settle --row {row}"
     others = sum(store.unaccounted or 0 for store in result.stores) > len(refused)
-    return msgspec.structs.replace(result, next_steps=[step, *(result.next_steps if others else [])])
+    kept = [s for s in result.next_steps if others or s != BRING_OVER]
+    return msgspec.structs.replace(result, next_steps=[step, *kept])
 
 
 def _before(

@@ -146,7 +146,10 @@ def _look(engine: Engine, pin: Pin, wanted: Wanted, known: dict[str, Any], clock
             "set it: tokens and stamps are judged by it",
         )
     if "ingress" in known and leads(engine, pin, wanted.url) is None:  # a plane id alone is what others may say too
-        hint = "name the --url whose port it publishes; `nl-cutover plane prove` shows it by a stop"
+        hint = (
+            "name the --url whose port it publishes; behind a proxy, or on another machine, only `nl-cutover plane prove` "
+            "can show it, by a stop"
+        )
         raise RefusedError(known["not_proved"][0], hint)
 
 

@@ -31,8 +31,8 @@ _UNKNOWN_ARCHIVES = "state = 'unknown' OR marks_state = 'unknown'"
 _TOO_OLD = "the evidence is older than the call; take a newer one"
 _TOO_EARLY = "tried too recently; settle again later"
 _UNTIED = (
-    "it holds nothing by which it is known as the graph of this run: take --evidence container, or say --row; once one "
-    "row of this run is read back, it is known by that"
+    "it holds nothing by which it is known as the graph of this run: say --row, or --evidence container with a --url "
+    "whose port that container publishes; once one row of this run is read back, it is known by that"
 )
 QUIET_S = 15.0  # a server that waits for a lock may still commit this long after the call was given up
 

@@ -99,7 +99,7 @@ def _row_sentence(table: Table, row: Sequence[str]) -> str:
 
 
 def _bullet(text: str) -> str:
-    words = " ".join(word if len(word) <= 60 else shorten(word, 60) for word in shorten(visible(text), 500).split(" "))
+    words = " ".join(word if len(word) <= 66 else shorten(word, 60) for word in shorten(visible(text), 500).split(" "))
     return textwrap.fill(
         words, _WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=True
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from shlex import quote
+
 from ..papers.explaining import Explanation
 from ..papers.merging import MergeReport
 from ..papers.story import Story, loss_in_words
@@ -44,7 +47,7 @@ def explain_document(report: Explanation) -> Document:
     return document("explain", report, facts, (), (), report.next_steps)
 
 
-def as_paste(story: Story) -> str:
+def as_paste(story: Story, file: Path | None = None) -> str:
     """The report for an incident channel: a summary, and the picture in a block of its own."""
     facts = [("run", story.run or "none has begun"), ("host", story.host), ("at", story.at)]
     if story.moved is not None and story.plane is not None:
@@ -62,5 +65,10 @@ def as_paste(story: Story) -> str:
     notes = [f"{e.at} {e.kind}: {e.verdict}; {e.sentence}" for e in story.timeline]
     notes += [*(f"lost: {loss_in_words(loss)}" for loss in story.losses), *story.notes]
     notes += [f"differs: {d.old}: {d.what}" for d in story.differences]
-    steps = ["why, and what now: nl-cutover explain", "the whole of it: nl-cutover report --format html > report.html"]
+    whole = "the whole of it: nl-cutover report --format html > report.html"
+    steps = (
+        [whole.replace("--format", f"{quote(str(file))} --format")]
+        if file
+        else ["why, and what now: nl-cutover explain", whole]
+    )
     return f"{as_markdown(document('report', story, facts, (), notes, steps))}\n{as_mermaid(story)}"

@@ -11,7 +11,7 @@ import msgspec
 from ..contract.rows import TABLES
 from ..stores.verdict import unaccounted
 from ..verdicts import ExitCode
-from .explaining import landed
+from .explaining import deciding, landed
 from .kinds import CutReceipt, MeasuredStore, MeasureReceipt, MigrateReceipt, PlanReceipt, VerifyReceipt
 from .verifying import Paper, Read, kind_of, says
 
@@ -91,7 +91,7 @@ def _state(host: str, found: Sequence[Read], paper: Paper, now_ms: int, max_age_
         at=newest.receipt.at,
         age=age,
         plane=next((p for one in sorted(found, key=lambda o: o.receipt.at, reverse=True) if (p := _plane(one))), None),
-        landed=any(landed(one.receipt) for one in found),
+        landed=landed(deciding([one.receipt for one in sorted(found, key=lambda o: (o.receipt.at, o.receipt.number))])),
     )
 
 

@@ -45,7 +45,8 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(paper: Paper, name: str) -> Resolution:
-    """The ways of the archives that had this id in a store, or have it in MC."""
+    """The ways of the archives that had this id in a store, or have it in MC. Within a run the newest receipt counts;
+    what two runs saved twice is told twice."""
     found = list(_ways(paper, name))
     if len(found) > 1:
         verdict, code = "ambiguous", ExitCode.REFUSED
@@ -86,13 +87,13 @@ def _answer(entry: Mapped, sessions: Sessions, url: str) -> tuple[ExitCode, str]
 
 
 def _ways(paper: Paper, name: str) -> Iterator[Way]:
-    latest: dict[tuple[str, str], tuple[Mapped, MigrateReceipt, Read]] = {}
+    latest: dict[tuple[str | None, str, str], tuple[Mapped, MigrateReceipt, Read]] = {}
     for one in sorted(paper.read.values(), key=lambda one: (one.receipt.at, one.receipt.number)):
         if isinstance(one.receipt, MigrateReceipt):
             for entry in one.receipt.id_map:
                 if name in (entry.old, entry.new):
-                    latest[entry.old, entry.content_digest] = entry, one.receipt, one
-    for entry, receipt, one in latest.values():
+                    latest[one.receipt.run, entry.old, entry.content_digest] = entry, one.receipt, one
+    for entry, receipt, one in {(found[0].old, found[0].new): found for found in latest.values()}.values():
         paths = {store.id: store.path for store in receipt.plan.stores}
         stores = [paths.get(store, store) for store in entry.stores]
         sha256, binding = one.sha256, _binding(paper, one)

@@ -93,7 +93,14 @@ def test_one_receipt_is_enough_for_a_report(whole_road, receipts, tmp_path):
     story = alone("report", paper, "--format", "json", json=False).json
     assert (story["moved"]["archives"]["confirmed"], len(story["timeline"])) == (6, 1)
     assert alone("report", receipts[0].parent, "--format", "json", json=False).json["verdict"] == "landed"
-    assert alone("receipt", "show", paper).json["number"] == 3
+    for way in (paper, f"{tmp_path}/./receipts//{paper.name}"):
+        assert alone("receipt", "show", way).json["number"] == 3
+    assert whole_road("receipt", "show", "0003").json["number"] == 3
+    told_next = alone("report", f"receipts/{paper.name}", json=False).out
+    assert f"report receipts/{paper.name} --format html" in " ".join(told_next.split())
+    (tmp_path / "receipts" / "receipts").mkdir()
+    assert alone("report", receipts[0].parent, "--format", "json", json=False).code == 4, "it is a custody of its own"
+    (tmp_path / "receipts" / "receipts").rmdir()
     asked = alone("explain", paper)
     assert asked.code == 2
     assert "nl-cutover report" in asked.json["next_steps"][0]

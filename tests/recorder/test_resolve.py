@@ -101,6 +101,21 @@ def test_a_forged_row_is_told_where_the_receipt_contradicts_itself(operator, mov
     assert asked.code == (code or 7)
 
 
+def test_what_two_runs_saved_is_told_twice(operator, moved):
+    """The papers of two runs prove a doubling; the newer one does not hide the older."""
+    body = read(moved)[1]
+    for entry in body["id_map"]:
+        entry["new"] = f"again-{entry['new']}"
+    body["run"] = "20300101T000000Z-bbbbbb"
+    twin = operator.folder / "twin.json"
+    twin.write_bytes(rfc8785.dumps(body))
+    old = body["id_map"][0]["old"]
+    done = operator("resolve", old, "--receipt", moved, "--receipt", twin)
+    assert (done.code, done.json["verdict"], len(done.json["archives"])) == (3, "ambiguous", 2)
+    alone = operator("resolve", old, "--receipt", twin, json=False)
+    assert f"nl-cutover resolve {old} --receipt {twin} --ask" in " ".join(alone.out.split())
+
+
 def test_one_archive_is_asked_for_without_store_and_ledger(operator, moved, core):
     """What somebody with the receipt and the token alone can prove of every row."""
     entries = read(moved)[1]["id_map"]
