@@ -40,6 +40,7 @@ from nl_cutover.papers.kinds import Kinds  # noqa: E402
 from nl_cutover.papers.merging import MergeReport  # noqa: E402
 from nl_cutover.papers.story import Story  # noqa: E402
 from nl_cutover.papers.verifying import ReceiptCheck  # noqa: E402
+from nl_cutover.papers.ways import Resolution  # noqa: E402
 from nl_cutover.stores.summary import MeasureReport  # noqa: E402
 from nl_cutover.verdicts import EXIT_MEANINGS  # noqa: E402
 
@@ -129,6 +130,7 @@ SCHEMAS: dict[str, Any] = {
     "receipt-1": Kinds,
     "receipt-check-1": ReceiptCheck,
     "report-1": Story,
+    "resolve-1": Resolution,
     "run-1": RunReport,
     "seal-1": SealReport,
     "settle-1": SettleReport,

@@ -124,7 +124,7 @@ def migrate(
             waited = round(waited + outcome.waited, 1)
             result = msgspec.structs.replace(result, waited_s=waited, proxy=plane.proxy)
             body = _receipt_body(report, plan, plane, outcome, result, facts, acknowledged)
-            body["container"] = beside
+            body["container"] = {"not_proved": [], **beside}
             with LedgerReader(custody) as reader:
                 body["settled"] = reader.settled()
                 barrier("before receipt")

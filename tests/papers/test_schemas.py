@@ -86,6 +86,7 @@ def test_what_every_verb_prints_fits(whole_road, checkout, tmp_path):
             ("status",),
             ("explain",),
             ("report",),
+            ("resolve", json.loads(files[2].read_text())["id_map"][0]["old"], "--ask", "--url", operator.url),
             ("receipt", "verify", *files),
             ("receipt", "merge", *files, "--expect-host", "x"),
             ("measure", tmp_path / "nowhere"),
