@@ -67,7 +67,8 @@ def migrate(
     credential slots that the policy names, and each is tried before a row leaves. With `evidence`, unknown outcomes of
     an earlier call are settled first. `container` looks at the plane's other side before a row leaves, and says for the
     receipt what it found. `registry` is where the custody directories of this host are remembered by store: rows that
-    another of them carried to this plane are refused, unless `afresh`. Raises CutoverError.
+    another of them carried to this plane are refused, unless `afresh`, and so are stores that a cut has sealed where
+    this directory holds no run. Raises CutoverError.
     """
     with source_of(report) as source, _Spool() as spool:
         plan = build_plan(source, policy, now_ms=clock(), entry=spool.add)
@@ -91,6 +92,8 @@ def migrate(
         )
         with ExitStack() as held:
             held.enter_context(store_locks(source.stores))
+            if not afresh and not exists(custody):
+                _check_cut(report, custody)
             if registry is not None and not afresh:
                 _check_elsewhere(registry, source, custody, plane, plan, spool)
             ledger = held.enter_context(Ledger(custody, clock))
@@ -130,6 +133,17 @@ def migrate(
                 barrier("before receipt")
                 link = receipts.write(custody, "migrate", body, reader.id_map)
     return msgspec.structs.replace(result, receipt=str(link.path), not_proved=beside.get("not_proved", []))
+
+
+def _check_cut(report: Report, custody: Path) -> None:
+    """Raises RefusedError for a store that a cut sealed: a run that is not in this custody directory carried it."""
+    for store in report.stores:
+        if store.seal.by:
+            raise RefusedError(
+                f"store {store.id} was sealed by a cut that began {store.seal.by}: another run carried what it holds, "
+                f"and custody {custody} knows none",
+                "name that run's --custody; only if Memory Core was set up anew since, and holds nothing of it: --afresh",
+            )
 
 
 def _check_elsewhere(registry: Path, source: Source, custody: Path, plane: Plane, plan: Plan, spool: _Spool) -> None:

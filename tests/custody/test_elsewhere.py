@@ -77,6 +77,20 @@ def test_rows_that_another_custody_carried_are_not_sent_again(operator, core, se
     assert operator(*words, "--afresh").json["archives"]["confirmed"] == 3
 
 
+def test_a_store_that_was_cut_begins_no_new_run(operator, tmp_path):
+    """By another user, or where the first custody is gone: no ledger is found, but the seal tells."""
+    path = plant(tmp_path / "codex", archives=2, actions=0, seed=934)
+    words = ("migrate", path, "--owner", "neo-operator")
+    assert operator(*words).code == 0
+    assert operator("cut", path, "--", "true").code == 0
+    assert operator(*words).code == 0
+    operator.custody = tmp_path / "second"
+    refused = operator(*words, HOME=str(tmp_path / "another home"))
+    assert refused.code == 3
+    assert "was sealed by a cut that began" in refused.json["error"]
+    assert not operator.custody.exists()
+
+
 def test_a_run_that_may_not_remember_says_so(operator, tmp_path):
     path = plant(tmp_path / "codex", archives=1, actions=0, seed=933)
     (tmp_path / "home" / ".local").mkdir(parents=True)
