@@ -98,7 +98,16 @@ def test_killed_anywhere_a_run_resumes_without_loss_or_doubling(core, tmp_path, 
             assert resumed.telemetry.unknown == (planted if "batch" in point else 0)
         assert resumed.archives.confirmed + in_doubt == 6
         counts["in doubt"] += in_doubt
+        known = resumed.archives.confirmed
         settled = job.migrate(workers=workers, evidence=job.evidence)
+        if settled.exit_code and not known:  # a file is believed of absence once a row of the run was read back
+            counts["file known late"] += 1
+            if not settled.archives.confirmed:
+                counts["one row by word"] += 1
+                assert not job.held()[0], "what is in the file is adopted at once"
+                job.settle(f"{settled.odd[0].key}=resend")
+                assert job.migrate(workers=workers).archives.confirmed == 1
+            settled = job.migrate(workers=workers, evidence=job.evidence)
         assert settled.exit_code == 0, (point, settled.odd)
         archives, marks, actions = job.held()
         assert archives == job.source(), "with evidence nothing is lost and nothing is doubled"
