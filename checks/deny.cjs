@@ -21,7 +21,8 @@ const {NL_CUTOVER_DENY_DIR: DIR, NL_CUTOVER_DENY_NONCE: NONCE} = process.env;
 const PIPE = `${DIR}/evidence`;
 const FLAG = `--require ${JSON.stringify(__filename)}`;
 // Taken before the program begins: what it puts in their place is not called here.
-const {readFileSync, realpathSync, existsSync, lstatSync, openSync, writeSync, closeSync} = fs;
+const {readFileSync, realpathSync, existsSync, lstatSync, fstatSync, openSync, writeSync, mkdirSync} = fs;
+const {pid, _kill: kill} = process;
 const {O_WRONLY, O_APPEND, O_CREAT, O_NONBLOCK} = fs.constants;
 const {randomBytes} = require('node:crypto');
 const PAUSE = new Int32Array(new SharedArrayBuffer(4));
@@ -56,11 +57,9 @@ function installedAs(file) {
     if (at < 0) return '';
     const folder = path.join(file.slice(0, at), 'node_modules', packageOf(file.slice(at + 14).split(path.sep)));
     if (!named.has(folder)) {
-        let name = '';
         try {
-            name = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')).name ?? '';
-        } catch { /* no manifest, no name */ }
-        named.set(folder, String(name).toLowerCase());
+            named.set(folder, String(JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')).name).toLowerCase());
+        } catch { /* no manifest, no name; it may be read another time */ }
     }
     return named.get(folder);
 }
@@ -93,33 +92,53 @@ let quiet = false;
 function record(entry) {
     if (!DIR || quiet) return;
     const id = randomBytes(16).toString('hex');
-    const line = `\n${stringify({nonce: NONCE, id, pid: process.pid, thread: threads.threadId, ...entry})}\n`;
+    const line = `\n${stringify({nonce: NONCE, id, pid, thread: threads.threadId, ...entry})}\n`;
     // Through a pipe the line is said until the checker took it: from then on nothing here can unsay it.
-    // It is never given up: the checker would not know. Without a reader the pipe does not open.
+    // It is never given up: the checker would not know.
     for (let turn = 0; !existsSync(`${DIR}/taken/${id}`); turn++) {
         if (turn % 50 === 0 && !say(line)) return;
         wait(PAUSE, 0, 0, 2);
     }
 }
 
-/** Whether somebody has to take it: a file keeps it, and from a folder that was altered there is no answer. */
+let kept; // open from the start: a process without a free descriptor, or of another user by now, is heard too
+/** Whether somebody has to take it: a file keeps it. Throws where nobody can. */
 function say(line) {
-    // Opened for each line: a descriptor that a program closed may be another file's by then.
-    const out = openSync(PIPE, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0o600);
+    let now;
     try {
-        writeSync(out, line);
+        now = fstatSync(kept.out);
+    } catch { /* not open yet, or closed by the program */ }
+    if (!now || now.ino !== kept.ino || now.dev !== kept.dev) { // the program's own file by now
+        const out = openSync(PIPE, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0o600);
+        now = fstatSync(out);
+        kept = {out, ino: now.ino, dev: now.dev, pipe: now.isFIFO()};
+    }
+    try {
+        writeSync(kept.out, line);
     } catch (error) {
         if (error.code !== 'EAGAIN') throw error;
-    } finally {
-        closeSync(out);
     }
-    const taken = lstatSync(PIPE).isFIFO() && existsSync(`${DIR}/taken`);
-    lstatSync(DIR); // Node resolves no link as long as the last that it looked at is a pipe
-    return taken;
+    lstatSync(kept.pipe ? `${DIR}/taken` : DIR); // also: Node resolves no link while its last look was at a pipe
+    return kept.pipe;
+}
+
+/** The end of a process that cannot say what it tried: going on would pass for clear. */
+function end() {
+    try {
+        mkdirSync(`${DIR}/unheard`); // needs no descriptor, and is seen where a parent swallows the end
+    } catch { /* the folder is gone, which is seen as well */ }
+    for (;;) {
+        kill(pid, 9);
+        wait(PAUSE, 0, 0, 1000);
+    }
 }
 
 function refuse(what, how) {
-    record({kind: 'refused', what: String(what).slice(0, LONGEST), how});
+    try {
+        record({kind: 'refused', what: String(what).slice(0, LONGEST), how});
+    } catch {
+        end();
+    }
     const error = new Error(`nl-cutover: refused to load ${what} (${how})`);
     error.code = CODE;
     throw error;

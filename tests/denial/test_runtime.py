@@ -127,6 +127,13 @@ def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
     for suffix, text in ((".cjs", "require('db')"), (".mjs", "import 'db'")):
         code, report = run(text, suffix=suffix)
         assert (code, "loaded" in report["stderr"]) == (3, False)
+    unread = (
+        "const fs = require('fs'), held = []; try { for (;;) held.push(fs.openSync('/dev/null')) } catch {} "
+        f"try {{ require.resolve({json.dumps(str(installed / 'main.js'))}) }} catch {{}} held.forEach(fs.closeSync); "
+    )
+    (tmp_path / "script.cjs").write_text(unread + "require('db')")
+    code, report = check("run", "--", "sh", "-c", "ulimit -n 256; node script.cjs", cwd=tmp_path)
+    assert (code, "loaded" in report["stderr"]) == (3, False)
 
 
 def test_an_addon_is_known_by_what_is_in_it(run, tmp_path):
@@ -206,6 +213,35 @@ def test_evidence_that_was_tampered_with_is_no_pass(run, tamper):
     code, report = run(ALL + TAMPER[tamper] + ";" + LOAD)
     assert code in (3, 4)
     assert any("was changed" in reason for reason in report["reasons"])
+
+
+FULL = "try { for (;;) fs.openSync('/dev/null') } catch {}; "
+SHUT = (
+    "for (let n = 3; n < 256; n++) try { if (fs.fstatSync(n).ino === fs.statSync(D + '/evidence').ino) fs.closeSync(n) } "
+    "catch {}; "
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "codes"),
+    [
+        (FULL, {3}),
+        ("fs.rmSync(D, {recursive: true}); ", {3}),
+        pytest.param(
+            "process.setgid(65534); process.setuid(65534); ",
+            {3},
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user"),
+        ),
+        (SHUT + FULL, {4}),
+        (SHUT + "fs.rmSync(D, {recursive: true}); ", {4}),
+    ],
+)
+def test_a_refusal_that_cannot_be_written_down_is_no_pass(tmp_path, first, codes):
+    node()
+    (tmp_path / "script.cjs").write_text(ALL + first + LOAD + "console.log('went on')")
+    code, report = check("run", "--", "sh", "-c", "ulimit -n 256; node script.cjs || true", cwd=tmp_path)
+    assert code in codes, report
+    assert codes == {3} or "went on" not in report["stderr"]
 
 
 def test_a_program_that_reads_the_evidence_in_place_of_the_checker_hides_nothing(run):
