@@ -175,15 +175,17 @@ def _ran(seen: Mapping[int, tuple[int, str]]) -> dict[int, str]:
 
 
 def _left(evidence: Evidence, nonce: str, interpreters: frozenset[str], until: float) -> list[int]:
-    """Who of this run still runs JavaScript, once all have ended or the time is up: its parent may be long gone."""
+    """Who of this run still runs, once all have ended or the time is up: its parent may be long gone.
+
+    A shell that sleeps counts, too: what it starts next may be a Node.
+    """
     while True:
         guarded = {entry.pid for entry in evidence.armed}
         left = []
         for process in psutil.process_iter():
             try:
-                if os.path.basename(process.exe()) in interpreters and (
-                    process.pid in guarded or nonce in process.environ().values()
-                ):
+                mine = process.pid in guarded and os.path.basename(process.exe()) in interpreters
+                if mine or process.environ().get("NL_CUTOVER_DENY_NONCE") == nonce:
                     left.append(process.pid)
             except (psutil.Error, OSError):
                 continue

@@ -294,12 +294,23 @@ def test_a_grandchild_that_outlives_the_command_is_heard(run):
     assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
 
 
-def test_a_grandchild_that_does_not_end_is_no_pass(tmp_path):
+def test_a_node_that_begins_after_the_command_is_heard(tmp_path):
+    node()
+    (tmp_path / "late.cjs").write_text(LOAD)
+    code, report = check("run", "--", "sh", "-c", "(sleep 1; node late.cjs) & node -e 0", cwd=tmp_path)
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["node", "-e", outliving("setTimeout(() => {}, 3000)")], ["sh", "-c", "(sleep 3; node late.cjs) & node -e 0"]],
+)
+def test_a_grandchild_that_does_not_end_is_no_pass(command):
     node()
     with open(os.devnull, "wb") as out:
         ran = run_denied(
-            ["node", "-e", outliving("setTimeout(() => {}, 3000)")],
-            environ=os.environ, nonce="n", out=out.fileno(), interpreters=["node"], linger=0.3,
+            command,
+            environ=os.environ, nonce=command[0], out=out.fileno(), interpreters=["node"], linger=0.3,
         )  # fmt: skip
     report = conclude(ran, [])
     assert report.verdict == "unmeasurable"
