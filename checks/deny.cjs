@@ -166,16 +166,23 @@ function guardAddon(file, how) {
 
 /** Replace a property so that whoever assigns it later is still behind the guard. */
 function wrap(object, name, make) {
-    let inner = object[name];
-    if (typeof inner !== 'function') return;
-    let outer = make(inner);
+    if (typeof object[name] !== 'function') return;
+    const behind = new WeakSet();
+    const guarded = value => {
+        if (behind.has(value)) return value; // what was taken from here and is put back
+        const made = make(value);
+        behind.add(made);
+        return made;
+    };
+    let outer = guarded(object[name]);
     Object.defineProperty(object, name, {
         configurable: false,
         enumerable: true,
         get: () => outer,
         set(value) {
-            inner = value;
-            outer = make(value);
+            // On an instance it is that instance's own: each require hook replaces `_compile` of the module at hand.
+            if (this === object || Object.hasOwn(this, name)) outer = guarded(value);
+            else Object.defineProperty(this, name, {value: guarded(value), writable: true, configurable: true, enumerable: true});
         }
     });
 }

@@ -119,6 +119,54 @@ def test_a_driver_of_one_file_is_refused_where_nothing_is_resolved(run, tmp_path
     assert (code, len(report["refused"]), "loaded\n" in report["stderr"]) == (3, 1, False)
 
 
+def test_a_hook_that_transpiles_sees_each_file_once(run, tmp_path):
+    """As ts-node does it: `_compile` of one module is replaced, for its own kind of file."""
+    for n in range(40):
+        (tmp_path / f"m{n}.ts").write_text("")
+        (tmp_path / f"m{n}.js").write_text("")
+    code, report = run(
+        "const seen = [], old = require.extensions['.js']; require.extensions['.ts'] = (m, file) => { const _compile = m._compile; "
+        "m._compile = function (code, name) { seen.push(name); return _compile.call(this, code, name) }; return old(m, file) }; "
+        "for (let n = 0; n < 40; n++) require(`./m${n}.ts`), require(`./m${n}.js`); "
+        "console.log('transpiled', seen.length, new Set(seen).size, seen.filter(f => f.endsWith('.js')).length)"
+    )
+    assert (code, "transpiled 40 40 0\n" in report["stderr"]) == (0, True), report["stderr"][-2000:]
+
+
+@pytest.mark.parametrize("back", ["", "m._compile = compile; "])
+def test_a_chain_of_hooks_over_many_modules_ends(run, tmp_path, back):
+    """Each hook wraps the loader before it; pirates also puts `_compile` back before it calls on."""
+    for n in range(500):
+        (tmp_path / f"m{n}.js").write_text("")
+    code, report = run(
+        "let count = 0; for (let hook = 0; hook < 20; hook++) { const old = require.extensions['.js']; "
+        "require.extensions['.js'] = (m, file) => { const compile = m._compile; m._compile = function (code, name) { "
+        f"{back}count++; return compile.call(m, code, name) }}; old(m, file) }} }} "
+        "for (let n = 0; n < 500; n++) require(`./m${n}.js`); console.log('hooked', count)"
+    )
+    assert (code, "hooked 10000\n" in report["stderr"]) == (0, True), report["stderr"][-2000:]
+
+
+def test_a_loader_that_is_patched_and_put_back_many_times_grows_no_stack(run):
+    code, report = run(
+        "const M = require('module'); for (let n = 0; n < 20000; n++) { const old = M._load; M._load = (...a) => old(...a); M._load = old } "
+        f"require('fs'); console.log('went on'); {LOAD}"
+    )
+    assert (code, len(report["refused"]), "went on" in report["stderr"]) == (3, 1, True), report["stderr"][-2000:]
+
+
+@pytest.mark.parametrize("first", ["M.prototype._compile = C", "m._compile = C"])
+def test_a_compiler_put_in_place_is_behind_the_guard(run, tmp_path, first):
+    file = tmp_path / "node_modules" / "sql.js" / "index.js"
+    file.parent.mkdir(parents=True)
+    file.write_text("console.log('loaded')")
+    code, report = run(
+        "const M = require('module'), C = code => require('vm').runInThisContext(code), m = new M('m'); "
+        f"{first}; m.load({json.dumps(str(file))})"
+    )
+    assert (code, len(report["refused"]), "loaded\n" in report["stderr"]) == (3, 1, False)
+
+
 def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
     installed = tmp_path / "node_modules" / "db"
     installed.mkdir(parents=True)
