@@ -27,7 +27,8 @@ const {O_WRONLY, O_APPEND, O_CREAT, O_NONBLOCK} = fs.constants;
 const {randomBytes} = require('node:crypto');
 const PAUSE = new Int32Array(new SharedArrayBuffer(4));
 const {wait} = Atomics, {stringify} = JSON;
-const LONGEST = 1000; // characters of a name in a line: all of it goes through a pipe at once
+const {byteLength} = Buffer;
+const ATOMIC = process.platform === 'linux' ? 4096 : 512; // bytes of PIPE_BUF: no line of another gets in between
 
 function rules(folder) {
     const found = {packages: [], builtins: [], natives: [], modules: []};
@@ -89,10 +90,15 @@ function denied(what) {
 }
 
 let quiet = false;
-function record(entry) {
+function record({what, argv, ...entry}) {
     if (!DIR || quiet) return;
     const id = randomBytes(16).toString('hex');
-    const line = `\n${stringify({nonce: NONCE, id, pid, thread: threads.threadId, ...entry})}\n`;
+    let most = 1000, line;
+    const cut = word => word.slice(0, most).toWellFormed();
+    do {
+        const said = {...entry, what: what && cut(what), argv: argv?.map(cut)};
+        line = `\n${stringify({nonce: NONCE, id, pid, thread: threads.threadId, ...said})}\n`;
+    } while (byteLength(line) > ATOMIC && (most >>= 1));
     // Through a pipe the line is said until the checker took it: from then on nothing here can unsay it.
     // It is never given up: the checker would not know.
     for (let turn = 0; !existsSync(`${DIR}/taken/${id}`); turn++) {
@@ -135,7 +141,7 @@ function end() {
 
 function refuse(what, how) {
     try {
-        record({kind: 'refused', what: String(what).slice(0, LONGEST), how});
+        record({kind: 'refused', what: String(what), how});
     } catch {
         end();
     }
@@ -284,7 +290,7 @@ if (!globalThis[ARMED]) {
     Object.defineProperty(globalThis, ARMED, {value: true});
     arm();
     proveArmed();
-    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3).map(word => word.slice(0, LONGEST))});
+    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3)});
     // Loaded by a preload that came first: too late to refuse, but not to tell.
     for (const file of Object.keys(Module._cache)) guard(file, 'before the guard');
     for (const name of BUILTINS) {

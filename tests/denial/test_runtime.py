@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from nl_cutover.denial.evidence import Evidence
 from nl_cutover.denial.runtime import conclude, run_denied
 from nl_cutover.resources import resource
 
@@ -322,6 +325,36 @@ def test_what_a_program_puts_in_place_of_a_function_changes_no_evidence(run, fir
 def test_a_long_name_is_heard_too(run):
     code, report = run(f"try {{ require('{D}/' + 'x'.repeat(200000)) }} catch {{}}; ")
     assert (code, len(report["refused"]), report["reasons"][1:]) == (3, 1, [])
+
+
+@pytest.mark.parametrize("name", ["\\x01", "\u6f22", "\U0001f418", "x"])
+def test_a_line_goes_through_a_pipe_at_once(tmp_path, name):
+    """Longer ones of two writers could tear each other."""
+    (tmp_path / "script.cjs").write_text(f"try {{ require('{D}/' + '{name}'.repeat(3000)) }} catch {{}}")
+    (tmp_path / "evidence").touch()
+    words = [node(), "--require", resource("checks", "deny.cjs"), "script.cjs", "\u6f22" * 3000]
+    environ = os.environ | {"NL_CUTOVER_DENY_DIR": str(tmp_path), "NL_CUTOVER_DENY_NONCE": "0" * 32}
+    subprocess.run(words, cwd=tmp_path, env=environ, check=True)
+    lines = [line for line in (tmp_path / "evidence").read_bytes().splitlines(keepends=True) if line.strip()]
+    assert max(map(len, lines)) < select.PIPE_BUF  # and the line break before it
+    said = [json.loads(line) for line in lines]
+    assert said[-1]["what"].startswith(f"{D}/")
+    json.dumps(said, ensure_ascii=False).encode()  # no half of a character
+
+
+def test_lines_that_do_not_cease_end_the_hearing_all_the_same(tmp_path):
+    evidence = Evidence(tmp_path, "n")
+    flood = "import sys\nwith open(sys.argv[1], 'w') as out:\n    while True: print(file=out, flush=True)"
+    writer = subprocess.Popen([sys.executable, "-c", flood, tmp_path / "evidence"], stderr=subprocess.DEVNULL)
+    closing = threading.Thread(target=evidence.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    still = closing.is_alive()
+    writer.kill()
+    writer.wait()
+    closing.join()
+    assert not still
+    assert "did not cease" in evidence.strange
 
 
 def test_a_shim_that_was_changed_is_no_pass(run):
