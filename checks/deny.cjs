@@ -132,7 +132,7 @@ function say(line) {
 function end() {
     try {
         mkdirSync(`${DIR}/unheard`); // needs no descriptor, and is seen where a parent swallows the end
-    } catch { /* the folder is gone, which is seen as well */ }
+    } catch { /* a folder that is gone is seen as well; to another user the exit code is left */ }
     for (;;) {
         kill(pid, 9);
         wait(PAUSE, 0, 0, 1000);
