@@ -21,12 +21,14 @@ const {NL_CUTOVER_DENY_DIR: DIR, NL_CUTOVER_DENY_NONCE: NONCE} = process.env;
 const PIPE = `${DIR}/evidence`;
 const FLAG = `--require ${JSON.stringify(__filename)}`;
 // Taken before the program begins: what it puts in their place is not called here.
-const {readFileSync, realpathSync, existsSync, lstatSync, openSync, writeSync, closeSync} = fs;
+const {readFileSync, realpathSync, existsSync, lstatSync, fstatSync, openSync, writeSync, mkdirSync} = fs;
+const {pid, _kill: kill} = process;
 const {O_WRONLY, O_APPEND, O_CREAT, O_NONBLOCK} = fs.constants;
 const {randomBytes} = require('node:crypto');
 const PAUSE = new Int32Array(new SharedArrayBuffer(4));
 const {wait} = Atomics, {stringify} = JSON;
-const LONGEST = 1000; // characters of a name in a line: all of it goes through a pipe at once
+const {byteLength} = Buffer;
+const ATOMIC = process.platform === 'linux' ? 4096 : 512; // bytes of PIPE_BUF: no line of another gets in between
 
 function rules(folder) {
     const found = {packages: [], builtins: [], natives: [], modules: []};
@@ -56,11 +58,9 @@ function installedAs(file) {
     if (at < 0) return '';
     const folder = path.join(file.slice(0, at), 'node_modules', packageOf(file.slice(at + 14).split(path.sep)));
     if (!named.has(folder)) {
-        let name = '';
         try {
-            name = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')).name ?? '';
-        } catch { /* no manifest, no name */ }
-        named.set(folder, String(name).toLowerCase());
+            named.set(folder, String(JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')).name).toLowerCase());
+        } catch { /* no manifest, no name; it may be read another time */ }
     }
     return named.get(folder);
 }
@@ -90,36 +90,61 @@ function denied(what) {
 }
 
 let quiet = false;
-function record(entry) {
+function record({what, argv, ...entry}) {
     if (!DIR || quiet) return;
     const id = randomBytes(16).toString('hex');
-    const line = `\n${stringify({nonce: NONCE, id, pid: process.pid, thread: threads.threadId, ...entry})}\n`;
+    let most = 1000, line;
+    const cut = word => word.slice(0, most).toWellFormed();
+    do {
+        const said = {...entry, what: what && cut(what), argv: argv?.map(cut)};
+        line = `\n${stringify({nonce: NONCE, id, pid, thread: threads.threadId, ...said})}\n`;
+    } while (byteLength(line) > ATOMIC && (most >>= 1));
     // Through a pipe the line is said until the checker took it: from then on nothing here can unsay it.
-    // It is never given up: the checker would not know. Without a reader the pipe does not open.
+    // It is never given up: the checker would not know.
     for (let turn = 0; !existsSync(`${DIR}/taken/${id}`); turn++) {
         if (turn % 50 === 0 && !say(line)) return;
         wait(PAUSE, 0, 0, 2);
     }
 }
 
-/** Whether somebody has to take it: a file keeps it, and from a folder that was altered there is no answer. */
+let kept; // open from the start: a process without a free descriptor, or of another user by now, is heard too
+/** Whether somebody has to take it: a file keeps it. Throws where nobody can. */
 function say(line) {
-    // Opened for each line: a descriptor that a program closed may be another file's by then.
-    const out = openSync(PIPE, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0o600);
+    let now;
     try {
-        writeSync(out, line);
+        now = fstatSync(kept.out);
+    } catch { /* not open yet, or closed by the program */ }
+    if (!now || now.ino !== kept.ino || now.dev !== kept.dev) { // the program's own file by now
+        const out = openSync(PIPE, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0o600);
+        now = fstatSync(out);
+        kept = {out, ino: now.ino, dev: now.dev, pipe: now.isFIFO()};
+    }
+    try {
+        writeSync(kept.out, line);
     } catch (error) {
         if (error.code !== 'EAGAIN') throw error;
-    } finally {
-        closeSync(out);
     }
-    const taken = lstatSync(PIPE).isFIFO() && existsSync(`${DIR}/taken`);
-    lstatSync(DIR); // Node resolves no link as long as the last that it looked at is a pipe
-    return taken;
+    lstatSync(kept.pipe ? `${DIR}/taken` : DIR); // also: Node resolves no link while its last look was at a pipe
+    return kept.pipe;
+}
+
+/** The end of a process that cannot say what it tried: going on would pass for clear. */
+function end() {
+    try {
+        mkdirSync(`${DIR}/unheard`); // needs no descriptor, and is seen where a parent swallows the end
+    } catch { /* a folder that is gone is seen as well; to another user the exit code is left */ }
+    for (;;) {
+        kill(pid, 9);
+        wait(PAUSE, 0, 0, 1000);
+    }
 }
 
 function refuse(what, how) {
-    record({kind: 'refused', what: String(what).slice(0, LONGEST), how});
+    try {
+        record({kind: 'refused', what: String(what), how});
+    } catch {
+        end();
+    }
     const error = new Error(`nl-cutover: refused to load ${what} (${how})`);
     error.code = CODE;
     throw error;
@@ -147,16 +172,23 @@ function guardAddon(file, how) {
 
 /** Replace a property so that whoever assigns it later is still behind the guard. */
 function wrap(object, name, make) {
-    let inner = object[name];
-    if (typeof inner !== 'function') return;
-    let outer = make(inner);
+    if (typeof object[name] !== 'function') return;
+    const behind = new WeakSet();
+    const guarded = value => {
+        if (behind.has(value)) return value; // what was taken from here and is put back
+        const made = make(value);
+        behind.add(made);
+        return made;
+    };
+    let outer = guarded(object[name]);
     Object.defineProperty(object, name, {
         configurable: false,
         enumerable: true,
         get: () => outer,
         set(value) {
-            inner = value;
-            outer = make(value);
+            // On an instance it is that instance's own: each require hook replaces `_compile` of the module at hand.
+            if (this === object || Object.hasOwn(this, name)) outer = guarded(value);
+            else Object.defineProperty(this, name, {value: guarded(value), writable: true, configurable: true, enumerable: true});
         }
     });
 }
@@ -258,7 +290,7 @@ if (!globalThis[ARMED]) {
     Object.defineProperty(globalThis, ARMED, {value: true});
     arm();
     proveArmed();
-    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3).map(word => word.slice(0, LONGEST))});
+    record({kind: 'armed', node: process.version, exec: process.execPath, argv: process.argv.slice(1, 3)});
     // Loaded by a preload that came first: too late to refuse, but not to tell.
     for (const file of Object.keys(Module._cache)) guard(file, 'before the guard');
     for (const name of BUILTINS) {

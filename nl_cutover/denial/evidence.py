@@ -8,6 +8,7 @@ import os
 import select
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 
 PIPE, TAKEN = "evidence", "taken"
 _PAUSE = 0.05  # seconds between two looks whether the run is over
+_LAST = 2.0  # seconds for what was said before the end
 
 
 class Armed(msgspec.Struct, frozen=True):
@@ -51,9 +53,12 @@ class Evidence:
         self._answered: set[str] = set()
         (folder / TAKEN).mkdir()
         os.mkfifo(folder / PIPE, 0o600)
+        if os.geteuid() == 0:  # a program that gives its rights away, and its children, are heard all the same
+            folder.chmod(0o711)
+            (folder / PIPE).chmod(0o622)
         self._reader = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)
         self._writer = os.open(folder / PIPE, os.O_WRONLY)  # without a writer a pipe is at its end
-        self._over = threading.Event()
+        self._until = float("inf")
         self._thread = threading.Thread(target=self._take, daemon=True)
         self._thread.start()
         self._marks = self._seen()
@@ -65,7 +70,7 @@ class Evidence:
         return f"the evidence was changed while the command ran: {', '.join(changed)}" if changed else ""
 
     def close(self) -> None:
-        self._over.set()
+        self._until = time.monotonic() + _LAST
         self._thread.join()
         os.close(self._reader)
         os.close(self._writer)
@@ -85,7 +90,10 @@ class Evidence:
 
     def _take(self) -> None:
         rest = b""
-        while (ready := select.select([self._reader], [], [], _PAUSE)[0]) or not self._over.is_set():
+        while (ready := select.select([self._reader], [], [], _PAUSE)[0]) or self._until == float("inf"):
+            if time.monotonic() > self._until:
+                self.strange = "the lines of evidence did not cease at the end of the run"
+                return
             try:
                 *lines, rest = (rest + (os.read(self._reader, 1 << 16) if ready else b"")).split(b"\n")
             except BlockingIOError:  # another reader was faster

@@ -109,9 +109,7 @@ def conclude(report: RunReport, holders: Sequence[Held]) -> RunReport:
     if report.command_exit != 0 and not report.refused:
         blind.append(f"the command ended with {report.command_exit}: what it had still loaded is not known")
     held = [f"{entry.store} is {entry.sentence}" for entry in holders if entry.pids]
-    blind += [
-        f"{entry.store}: {entry.sentence}" for entry in holders if not entry.pids and entry.looked != "everywhere"
-    ]
+    blind += [f"{it.store}: {it.sentence}" for it in holders if not it.pids and it.looked != "everywhere"]
     found = [*(f"pid {d.pid} tried to load {d.what} ({d.how})" for d in report.refused), *held]
     verdict, code = ("clear", ExitCode.PROVED)
     if found:
@@ -175,15 +173,17 @@ def _ran(seen: Mapping[int, tuple[int, str]]) -> dict[int, str]:
 
 
 def _left(evidence: Evidence, nonce: str, interpreters: frozenset[str], until: float) -> list[int]:
-    """Who of this run still runs JavaScript, once all have ended or the time is up: its parent may be long gone."""
+    """Who of this run still runs, once all have ended or the time is up: its parent may be long gone.
+
+    A shell that sleeps counts, too: what it starts next may be a Node.
+    """
     while True:
         guarded = {entry.pid for entry in evidence.armed}
         left = []
         for process in psutil.process_iter():
             try:
-                if os.path.basename(process.exe()) in interpreters and (
-                    process.pid in guarded or nonce in process.environ().values()
-                ):
+                mine = process.pid in guarded and os.path.basename(process.exe()) in interpreters
+                if mine or process.environ().get("NL_CUTOVER_DENY_NONCE") == nonce:
                     left.append(process.pid)
             except (psutil.Error, OSError):
                 continue
@@ -214,13 +214,8 @@ def _control(program: str, environ: Mapping[str, str]) -> str:
     with tempfile.TemporaryDirectory(prefix="nl-cutover-denial-") as name:
         guarded = _guarded(environ, Path(name), "control")
         try:
-            done = subprocess.run(
-                [program, str(resource("checks", "control.cjs"))],
-                env=guarded,
-                capture_output=True,
-                timeout=60,
-                check=False,
-            )
+            script = resource("checks", "control.cjs")
+            done = subprocess.run([program, script], env=guarded, capture_output=True, timeout=60, check=False)
             said = json.loads(done.stdout)
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             return f"the control did not run on {program}: {type(error).__name__}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from nl_cutover.denial.evidence import Evidence
 from nl_cutover.denial.runtime import conclude, run_denied
 from nl_cutover.resources import resource
 
@@ -119,6 +122,54 @@ def test_a_driver_of_one_file_is_refused_where_nothing_is_resolved(run, tmp_path
     assert (code, len(report["refused"]), "loaded\n" in report["stderr"]) == (3, 1, False)
 
 
+def test_a_hook_that_transpiles_sees_each_file_once(run, tmp_path):
+    """As ts-node does it: `_compile` of one module is replaced, for its own kind of file."""
+    for n in range(40):
+        (tmp_path / f"m{n}.ts").write_text("")
+        (tmp_path / f"m{n}.js").write_text("")
+    code, report = run(
+        "const seen = [], old = require.extensions['.js']; require.extensions['.ts'] = (m, file) => { const _compile = m._compile; "
+        "m._compile = function (code, name) { seen.push(name); return _compile.call(this, code, name) }; return old(m, file) }; "
+        "for (let n = 0; n < 40; n++) require(`./m${n}.ts`), require(`./m${n}.js`); "
+        "console.log('transpiled', seen.length, new Set(seen).size, seen.filter(f => f.endsWith('.js')).length)"
+    )
+    assert (code, "transpiled 40 40 0\n" in report["stderr"]) == (0, True), report["stderr"][-2000:]
+
+
+@pytest.mark.parametrize("back", ["", "m._compile = compile; "])
+def test_a_chain_of_hooks_over_many_modules_ends(run, tmp_path, back):
+    """Each hook wraps the loader before it; pirates also puts `_compile` back before it calls on."""
+    for n in range(500):
+        (tmp_path / f"m{n}.js").write_text("")
+    code, report = run(
+        "let count = 0; for (let hook = 0; hook < 20; hook++) { const old = require.extensions['.js']; "
+        "require.extensions['.js'] = (m, file) => { const compile = m._compile; m._compile = function (code, name) { "
+        f"{back}count++; return compile.call(m, code, name) }}; old(m, file) }} }} "
+        "for (let n = 0; n < 500; n++) require(`./m${n}.js`); console.log('hooked', count)"
+    )
+    assert (code, "hooked 10000\n" in report["stderr"]) == (0, True), report["stderr"][-2000:]
+
+
+def test_a_loader_that_is_patched_and_put_back_many_times_grows_no_stack(run):
+    code, report = run(
+        "const M = require('module'); for (let n = 0; n < 20000; n++) { const old = M._load; M._load = (...a) => old(...a); M._load = old } "
+        f"require('fs'); console.log('went on'); {LOAD}"
+    )
+    assert (code, len(report["refused"]), "went on" in report["stderr"]) == (3, 1, True), report["stderr"][-2000:]
+
+
+@pytest.mark.parametrize("first", ["M.prototype._compile = C", "m._compile = C"])
+def test_a_compiler_put_in_place_is_behind_the_guard(run, tmp_path, first):
+    file = tmp_path / "node_modules" / "sql.js" / "index.js"
+    file.parent.mkdir(parents=True)
+    file.write_text("console.log('loaded')")
+    code, report = run(
+        "const M = require('module'), C = code => require('vm').runInThisContext(code), m = new M('m'); "
+        f"{first}; m.load({json.dumps(str(file))})"
+    )
+    assert (code, len(report["refused"]), "loaded\n" in report["stderr"]) == (3, 1, False)
+
+
 def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
     installed = tmp_path / "node_modules" / "db"
     installed.mkdir(parents=True)
@@ -127,6 +178,13 @@ def test_an_alias_is_known_by_the_name_inside(run, tmp_path):
     for suffix, text in ((".cjs", "require('db')"), (".mjs", "import 'db'")):
         code, report = run(text, suffix=suffix)
         assert (code, "loaded" in report["stderr"]) == (3, False)
+    unread = (
+        "const fs = require('fs'), held = []; try { for (;;) held.push(fs.openSync('/dev/null')) } catch {} "
+        f"try {{ require.resolve({json.dumps(str(installed / 'main.js'))}) }} catch {{}} held.forEach(fs.closeSync); "
+    )
+    (tmp_path / "script.cjs").write_text(unread + "require('db')")
+    code, report = check("run", "--", "sh", "-c", "ulimit -n 256; node script.cjs", cwd=tmp_path)
+    assert (code, "loaded" in report["stderr"]) == (3, False)
 
 
 def test_an_addon_is_known_by_what_is_in_it(run, tmp_path):
@@ -208,6 +266,35 @@ def test_evidence_that_was_tampered_with_is_no_pass(run, tamper):
     assert any("was changed" in reason for reason in report["reasons"])
 
 
+FULL = "try { for (;;) fs.openSync('/dev/null') } catch {}; "
+SHUT = (
+    "for (let n = 3; n < 256; n++) try { if (fs.fstatSync(n).ino === fs.statSync(D + '/evidence').ino) fs.closeSync(n) } "
+    "catch {}; "
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "codes"),
+    [
+        (FULL, {3}),
+        ("fs.rmSync(D, {recursive: true}); ", {3}),
+        pytest.param(
+            "process.setgid(65534); process.setuid(65534); ",
+            {3},
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user"),
+        ),
+        (SHUT + FULL, {4}),
+        (SHUT + "fs.rmSync(D, {recursive: true}); ", {4}),
+    ],
+)
+def test_a_refusal_that_cannot_be_written_down_is_no_pass(tmp_path, first, codes):
+    node()
+    (tmp_path / "script.cjs").write_text(ALL + first + LOAD + "console.log('went on')")
+    code, report = check("run", "--", "sh", "-c", "ulimit -n 256; node script.cjs || true", cwd=tmp_path)
+    assert code in codes, report
+    assert codes == {3} or "went on" not in report["stderr"]
+
+
 def test_a_program_that_reads_the_evidence_in_place_of_the_checker_hides_nothing(run):
     read = (
         "for (const f of all) { const d = fs.openSync(f, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK); "
@@ -240,6 +327,36 @@ def test_a_long_name_is_heard_too(run):
     assert (code, len(report["refused"]), report["reasons"][1:]) == (3, 1, [])
 
 
+@pytest.mark.parametrize("name", ["\\x01", "\u6f22", "\U0001f418", "x"])
+def test_a_line_goes_through_a_pipe_at_once(tmp_path, name):
+    """Longer ones of two writers could tear each other."""
+    (tmp_path / "script.cjs").write_text(f"try {{ require('{D}/' + '{name}'.repeat(3000)) }} catch {{}}")
+    (tmp_path / "evidence").touch()
+    words = [node(), "--require", resource("checks", "deny.cjs"), "script.cjs", "\u6f22" * 3000]
+    environ = os.environ | {"NL_CUTOVER_DENY_DIR": str(tmp_path), "NL_CUTOVER_DENY_NONCE": "0" * 32}
+    subprocess.run(words, cwd=tmp_path, env=environ, check=True)
+    lines = [line for line in (tmp_path / "evidence").read_bytes().splitlines(keepends=True) if line.strip()]
+    assert max(map(len, lines)) < select.PIPE_BUF  # and the line break before it
+    said = [json.loads(line) for line in lines]
+    assert said[-1]["what"].startswith(f"{D}/")
+    json.dumps(said, ensure_ascii=False).encode()  # no half of a character
+
+
+def test_lines_that_do_not_cease_end_the_hearing_all_the_same(tmp_path):
+    evidence = Evidence(tmp_path, "n")
+    flood = "import sys\nwith open(sys.argv[1], 'w') as out:\n    while True: print(file=out, flush=True)"
+    writer = subprocess.Popen([sys.executable, "-c", flood, tmp_path / "evidence"], stderr=subprocess.DEVNULL)
+    closing = threading.Thread(target=evidence.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    still = closing.is_alive()
+    writer.kill()
+    writer.wait()
+    closing.join()
+    assert not still
+    assert "did not cease" in evidence.strange
+
+
 def test_a_shim_that_was_changed_is_no_pass(run):
     code, report = run(ALL + "fs.appendFileSync(path.join(D, 'bin', 'node'), '\\n')")
     assert code == 4
@@ -258,12 +375,23 @@ def test_a_grandchild_that_outlives_the_command_is_heard(run):
     assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
 
 
-def test_a_grandchild_that_does_not_end_is_no_pass(tmp_path):
+def test_a_node_that_begins_after_the_command_is_heard(tmp_path):
+    node()
+    (tmp_path / "late.cjs").write_text(LOAD)
+    code, report = check("run", "--", "sh", "-c", "(sleep 1; node late.cjs) & node -e 0", cwd=tmp_path)
+    assert (code, [entry["what"] for entry in report["refused"]]) == (3, [D])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["node", "-e", outliving("setTimeout(() => {}, 3000)")], ["sh", "-c", "(sleep 3; node late.cjs) & node -e 0"]],
+)
+def test_a_grandchild_that_does_not_end_is_no_pass(command):
     node()
     with open(os.devnull, "wb") as out:
         ran = run_denied(
-            ["node", "-e", outliving("setTimeout(() => {}, 3000)")],
-            environ=os.environ, nonce="n", out=out.fileno(), interpreters=["node"], linger=0.3,
+            command,
+            environ=os.environ, nonce=command[0], out=out.fileno(), interpreters=["node"], linger=0.3,
         )  # fmt: skip
     report = conclude(ran, [])
     assert report.verdict == "unmeasurable"
