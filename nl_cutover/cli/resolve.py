@@ -110,9 +110,8 @@ def _document(result: Resolution, words: str) -> Document:
         for w in result.archives
     ]
     several = len(result.archives) > 1
-    steps = (
-        [] if result.answer is not None or several else [f"ask Memory Core itself: nl-cutover resolve {words} --ask"]
-    )
+    asks = f"ask Memory Core itself, at a --url that you trust: nl-cutover resolve {words} --ask"
+    steps = [] if result.answer is not None or several else [asks]
     return document(
         "resolve",
         result,
