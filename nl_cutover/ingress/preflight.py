@@ -36,6 +36,14 @@ class Plane(msgspec.Struct, frozen=True):
     cleartext: bool = False
     proxy: str | None = None
 
+    def must_be(self, plane_id: str | None, data_root: str | None, what: str, hint: str) -> None:
+        """Raises WrongPlaneError unless this is the plane that `what` went to."""
+        if (self.plane_id, self.data_root) != (plane_id, data_root):
+            raise WrongPlaneError(
+                f"{what} went to plane {plane_id} at {data_root}, {self.url} serves {self.plane_id} at {self.data_root}",
+                hint,
+            )
+
 
 def preflight(
     session: Session, *, expected_plane: str, expected_root: str | None = None, telemetry: bool = True

@@ -11,7 +11,7 @@ import msgspec
 
 from ..custody import receipts
 from ..custody.reading import LedgerReader
-from ..errors import CustodyError, WrongPlaneError
+from ..errors import CustodyError
 from ..ingress.preflight import Plane, preflight
 from ..ingress.sessions import Sessions
 from ..stores.report import Report
@@ -43,12 +43,8 @@ def verify_run(
         source = places.enter_context(source_of(report))
         session = sessions.operations("").session
         plane = preflight(session, expected_plane=expected_plane, expected_root=expected_root, telemetry=False)
-        if (plane.plane_id, plane.data_root) != (run["plane_id"], run["data_root"]):
-            raise WrongPlaneError(
-                f"run {run['id']} went to plane {run['plane_id']} at {run['data_root']}, "
-                f"{plane.url} serves {plane.plane_id} at {plane.data_root}",
-                "verify against the plane that holds the run's archives",
-            )
+        hint = "verify against the plane that holds the run's archives"
+        plane.must_be(run["plane_id"], run["data_root"], f"run {run['id']}", hint)
         beside = {} if container is None else container(plane)
         result = verify(
             source,

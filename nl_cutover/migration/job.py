@@ -70,6 +70,8 @@ def migrate(
     another of them carried to this plane are refused, unless `afresh`, and so are stores that a cut has sealed where
     this directory holds no run. Raises CutoverError.
     """
+    if not afresh and not exists(custody):
+        _check_cut(report, custody)
     with source_of(report) as source, _Spool() as spool:
         plan = build_plan(source, policy, now_ms=clock(), entry=spool.add)
         _check_plan(plan, acknowledged)
@@ -92,8 +94,6 @@ def migrate(
         )
         with ExitStack() as held:
             held.enter_context(store_locks(source.stores))
-            if not afresh and not exists(custody):
-                _check_cut(report, custody)
             if registry is not None and not afresh:
                 _check_elsewhere(registry, source, custody, plane, plan, spool)
             ledger = held.enter_context(Ledger(custody, clock))

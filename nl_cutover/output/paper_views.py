@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from ..papers.explaining import Explanation
 from ..papers.merging import MergeReport
 from ..papers.story import Story, loss_in_words
 from ..papers.verifying import ReceiptCheck
+from ..papers.ways import Resolution, Way
+from ..verdicts import ExitCode
 from .documents import Document, Table, as_markdown
 from .picture import as_mermaid
 from .views import document
@@ -45,6 +49,61 @@ def merge_document(report: MergeReport) -> Document:
 def explain_document(report: Explanation) -> Document:
     facts = [("run", report.run or "-"), ("at", report.at), ("why", report.why)]
     return document("explain", report, facts, (), (), report.next_steps)
+
+
+def resolution_document(result: Resolution, words: str) -> Document:
+    """`words` are those after `nl-cutover resolve` by which it can be asked for again."""
+    facts = [("id", result.id), *(_way(result.archives[0]) if len(result.archives) == 1 else [])]
+    if result.answer is not None:
+        facts.append(("asked now", result.answer))
+    rows = [
+        [w.entry.old, w.entry.new, w.plane.data_root or "-", w.run or "-", w.entry.content_digest[:16]]
+        for w in result.archives
+    ]
+    several = len(result.archives) > 1
+    asks = f"ask Memory Core itself, at a --url that you trust: nl-cutover resolve {words} --ask"
+    steps = [] if result.answer is not None or several else [asks]
+    return document(
+        "resolve",
+        result,
+        facts,
+        [Table("", ["old id", "new id", "plane's data root", "run", "content digest"], rows)] if several else [],
+        ["several archives have this id; those with one content and one plane were saved more than once"]
+        if several
+        else [],
+        steps if result.exit_code != ExitCode.DIFFERENCE else ["do not land; keep both: this receipt and that answer"],
+    )
+
+
+def _way(way: Way) -> list[tuple[str, str]]:
+    entry, host = way.entry, way.entry.host
+    to_the_byte = "; ops and originWriter to the byte" if entry.bytes_equal else "; the same values, in other bytes"
+    return [
+        ("old id", entry.old),
+        ("new id", entry.new),
+        ("from", ", ".join(way.stores)),
+        ("to", f"plane {way.plane.plane_id or 'unnamed'} at {way.plane.url}"),
+        ("custodian", entry.custodian or "not told"),
+        ("read back", f"equal{to_the_byte}" if entry.confirmed else "not yet"),
+        ("replays", f"{entry.marks_made} of {entry.marks_wanted} marked"),
+        (
+            "on the host",
+            f"archived {_time(host.get('archived_at'))}, last replayed {_time(host.get('last_replayed_at'))}",
+        ),
+        ("row digest", entry.digest),
+        ("content digest", entry.content_digest),
+        ("carried digest", entry.carried_digest or "not told"),
+        ("says so", f"{way.receipt} of run {way.run}, {way.at}"),
+        ("its sha256", way.receipt_sha256),
+        ("bound by", way.binding),
+    ]
+
+
+def _time(ms: Any) -> str:
+    try:
+        return "never" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return str(ms)
 
 
 def as_paste(story: Story, file: Path | None = None) -> str:

@@ -9,7 +9,8 @@ import msgspec
 
 from ..contract.archives import carried_digest
 from ..custody.reading import Mapped
-from ..ingress.preflight import Plane, error_of
+from ..errors import RefusedError
+from ..ingress.preflight import ANY_PLANE, Plane, error_of, preflight
 from ..ingress.sessions import Sessions
 from ..verdicts import Delivered, ExitCode, NotSent
 from .kinds import MigrateReceipt
@@ -57,11 +58,18 @@ def resolve(paper: Paper, name: str) -> Resolution:
     return Resolution(verdict=verdict, exit_code=int(code), id=name, archives=found)
 
 
-def ask(resolution: Resolution, sessions: Sessions, url: str) -> Resolution:
-    """Read the archive of a resolution that has one from MC, and compare digests. Raises CutoverError when the ingress
-    ends the reading."""
+def ask(resolution: Resolution, sessions: Sessions) -> Resolution:
+    """Read the archive from MC and compare digests. Raises RefusedError where several have the id, WrongPlaneError
+    where another plane answers, CutoverError when the ingress ends the reading."""
+    if len(resolution.archives) > 1:
+        raise RefusedError(
+            f"{len(resolution.archives)} archives had the id {resolution.id}", "ask for one of their new ids"
+        )
     (way,) = resolution.archives
-    code, said = _answer(way.entry, sessions, url)
+    session = sessions.operations("").session
+    plane = preflight(session, expected_plane=ANY_PLANE, telemetry=False)
+    plane.must_be(way.plane.plane_id, way.plane.data_root, "the archive", "ask the plane that the receipt names")
+    code, said = _answer(way.entry, sessions, plane.url)
     verdict = {ExitCode.PROVED: "equal", ExitCode.DIFFERENCE: "different"}.get(code, "not told")
     return msgspec.structs.replace(resolution, verdict=verdict, exit_code=int(code), answer=said)
 

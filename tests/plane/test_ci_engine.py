@@ -1,5 +1,6 @@
 """`.ci/engine` empties what it made, and nothing else."""
 
+import os
 import subprocess
 
 import pytest
@@ -16,3 +17,34 @@ def test_a_folder_that_is_not_an_engines_stays_as_it_is(tmp_path, verb):
     assert done.returncode == 2, done.stderr
     assert str(tmp_path) in done.stderr
     assert [found.name for found in tmp_path.iterdir()] == ["kept"]
+
+
+def test_another_engines_bridge_is_left_alone(tmp_path):
+    """The first name is taken: the next one is made, and it alone is deleted. Neither network nor daemon is touched."""
+    asked = tmp_path / "asked"
+    scripts = {
+        "ip": f'echo "$@" >>{asked}; [ "$1 $2" != "link add" ] || [ $(grep -c "link add" {asked}) -gt 1 ]',
+        "dockerd": "exit 1",
+        "docker": "exit 1",
+        "iptables": "",
+        "debootstrap": "",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, body in scripts.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environ = os.environ | {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+    def engine(verb):
+        command = [ROOT / ".ci" / "engine", verb, tmp_path / "engine"]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    failed = engine("start")
+    assert failed.returncode == 1
+    assert "dockerd did not start" in failed.stderr
+    assert engine("stop").returncode == 0
+    words = asked.read_text().splitlines()
+    taken, own = (line.split()[2] for line in words if line.startswith("link add"))
+    assert taken != own
+    assert [line.split()[2] for line in words if line.startswith("link delete")] == [own]
+    assert not (tmp_path / "engine").exists()
