@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -62,24 +63,47 @@ def kind_of(type_: str) -> Kind:
     return Kind.UNKNOWN
 
 
-def filesystem_for(path: str | os.PathLike[str], mountinfo_text: str) -> Filesystem:
-    """The file system of a canonical path, by the longest mount point that holds it; a later mount covers an earlier.
+class Mount(msgspec.Struct, frozen=True):
+    """One line of mountinfo: the folder `root` of a file system is seen at `point`. See proc(5)."""
 
-    `mountinfo_text` is `/proc/self/mountinfo`, see proc(5).
-    """
-    where = os.fspath(path)
-    best: Filesystem | None = None
+    id: str
+    root: str
+    point: str
+    type: str
+    options: str
+
+    def place(self, path: str) -> str | None:
+        """Where in its file system a path under `point` lies; None for any other."""
+        below = self.point.rstrip("/") + "/"
+        if path != self.point and not path.startswith(below):
+            return None
+        # A bound folder that was deleted is told as its old name with this behind it.
+        return os.path.join(self.root.removesuffix("//deleted"), path[len(below) :])
+
+
+def mounts(mountinfo_text: str) -> Iterator[Mount]:
+    """The mounts of `/proc/PID/mountinfo`, in its order; a line that is none is passed over."""
     for line in mountinfo_text.splitlines():
         left, dash, right = line.partition(" - ")
         fields, tail = left.split(" "), right.split(" ")
-        if not dash or len(fields) < 6 or len(tail) < 2:
-            continue
-        mount_point = _unescaped(fields[4])
-        inside = where == mount_point or where.startswith(mount_point.rstrip("/") + "/")
-        if inside and (best is None or len(mount_point) >= len(best.mount_point)):
-            options = ",".join(dict.fromkeys([*fields[5].split(","), *(tail[2].split(",") if len(tail) > 2 else [])]))
-            best = Filesystem(tail[0], kind_of(tail[0]), mount_point, options)
-    return best or UNTOLD
+        if dash and len(fields) >= 6 and len(tail) >= 2:
+            options = dict.fromkeys([*fields[5].split(","), *(tail[2].split(",") if len(tail) > 2 else [])])
+            yield Mount(fields[0], _unescaped(fields[3]), _unescaped(fields[4]), tail[0], ",".join(options))
+
+
+def mount_for(path: str | os.PathLike[str], mountinfo_text: str) -> Mount | None:
+    """The mount of a canonical path: the longest mount point that holds it; a later mount covers an earlier."""
+    best: Mount | None = None
+    for mount in mounts(mountinfo_text):
+        if mount.place(os.fspath(path)) is not None and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def filesystem_for(path: str | os.PathLike[str], mountinfo_text: str) -> Filesystem:
+    """The file system of a canonical path; `mountinfo_text` is `/proc/self/mountinfo`."""
+    found = mount_for(path, mountinfo_text)
+    return Filesystem(found.type, kind_of(found.type), found.point, found.options) if found else UNTOLD
 
 
 def filesystem_of(path: Path) -> Filesystem:

@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 
 from ..wording import counted
+from .filesystems import mount_for, mounts
 from .identity import SIDECARS, Identity, Located, StoreId, identity_of
 from .paths import shown
 
+_DELETED = " (deleted)"  # behind the name of an open file that has none any more
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of proc(5)
 _INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO; in any other, and with `hidepid`, /proc is not the whole
 
@@ -82,14 +84,19 @@ class _Targets:
         self.found: dict[StoreId, list[Holder]] = {store.identity.id: [] for store in stores}
         self.files: dict[Identity, tuple[StoreId, str]] = {}
         self.deleted: dict[str, tuple[StoreId, str]] = {}  # what the kernel calls a file without a name
-        self.names: dict[tuple[int, str], tuple[StoreId, str]] = {}
+        self.places: dict[tuple[int, str], tuple[StoreId, str]] = {}  # the same by device and path in its file system
+        self.names: dict[tuple[int, str], tuple[StoreId, str]] = {}  # by device and last component
+        own_mounts = _text("/proc/self/mountinfo")
         for store in stores:
-            key = store.identity.id
+            key, device = store.identity.id, store.identity.device
             self.files[store.identity] = (key, "main")
+            mount = mount_for(store.path, own_mounts)
             for suffix in ("", *SIDECARS):
                 path = f"{store.path}{suffix}"
-                self.deleted[f"{path} (deleted)"] = (key, suffix or "main")
-                self.names[store.identity.device, f"{os.path.basename(path)} (deleted)"] = (key, suffix or "main")
+                self.deleted[f"{path}{_DELETED}"] = (key, suffix or "main")
+                if mount and (place := mount.place(path)):
+                    self.places[device, place] = (key, suffix or "main")
+                self.names[device, os.path.basename(path)] = (key, suffix or "main")
                 try:
                     self.files.setdefault(identity_of(os.lstat(path)), (key, suffix))
                 except OSError:
@@ -139,18 +146,33 @@ def _match(targets: _Targets, process: str, number: str, own_namespace: str) -> 
         name = _link(link)
         where = targets.deleted.get(name)
         if where is None and _link(f"{process}/ns/mnt") != own_namespace:
-            # A process in a container spells the folder in its own way.
-            where = targets.names.get((facts.st_dev, os.path.basename(name)))
+            where = _elsewhere(targets, process, number, facts.st_dev, name.removesuffix(_DELETED))
     if where is not None:
-        access = _access(f"{process}/fdinfo/{number}")
+        access = _access(process, number)
         targets.add(where, int(os.path.basename(process)), _command(process), access, deleted)
 
 
-def _access(path: str) -> str:
-    for line in _text(path).splitlines():
-        if line.startswith("flags:"):
-            return "read" if int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY else "write"
-    return "unknown"
+def _elsewhere(targets: _Targets, process: str, number: str, device: int, name: str) -> tuple[StoreId, str] | None:
+    """Which target a deleted file was that a container calls `name`: it spells the folder in its own way."""
+    mount_id = _fact(process, number, "mnt_id")
+    for mount in mounts(_text(f"{process}/mountinfo")):
+        if mount.id == mount_id and (place := mount.place(name)):
+            return targets.places.get((device, place))
+    # Its mount is not told: whatever had the name of a target may have been that target.
+    return targets.names.get((device, os.path.basename(name)))
+
+
+def _access(process: str, number: str) -> str:
+    flags = _fact(process, number, "flags")
+    return "unknown" if flags is None else "read" if int(flags, 8) & os.O_ACCMODE == os.O_RDONLY else "write"
+
+
+def _fact(process: str, number: str, name: str) -> str | None:
+    """A field of fdinfo, see proc(5)."""
+    for line in _text(f"{process}/fdinfo/{number}").splitlines():
+        if line.startswith(f"{name}:"):
+            return line.split()[1]
+    return None
 
 
 def _command(process: str) -> str:
@@ -164,7 +186,7 @@ def _is_kernel_thread(path: str) -> bool:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
 

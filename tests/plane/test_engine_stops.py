@@ -5,6 +5,7 @@ The engine that is ended here is one of its own, with a bridge of its own, in a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
+import psutil
 import pytest
 from docker.types import Mount
 
@@ -53,6 +55,26 @@ class OwnEngine:
         assert self.daemon is not None
         self.daemon.kill() if kill else self.daemon.terminate()
         self.daemon.wait(90)
+        # The containerd of a killed engine ends with it. Until its new parent has noticed, the next engine would take
+        # it for one that still runs, and wait for it in vain.
+        note = self.folder / "exec/containerd/containerd.pid"
+        end = time.monotonic() + 10
+        while note.exists() and time.monotonic() < end:
+            if not Path(f"/proc/{note.read_text()}/exe").exists():  # a zombie has none
+                note.unlink()
+            time.sleep(0.05)
+
+    def sweep(self) -> None:
+        """What a killed engine leaves, when the next one did not come up: containers that run, mounts, files."""
+        for shim in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if f"{self.folder}/exec/containerd/containerd.sock" in shim.cmdline():
+                    for process in [*shim.children(recursive=True), shim]:
+                        process.kill()
+        points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for point in reversed([point for point in points if point.startswith(f"{self.folder}/")]):
+            subprocess.run(["umount", "--lazy", point], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +99,8 @@ def own_engine(engine, image, tmp_path_factory) -> Iterator[OwnEngine]:
     finally:
         if own.daemon is not None and own.daemon.poll() is None:
             own.end()
+        own.sweep()
         subprocess.run(["ip", "link", "delete", bridge], check=False)
-        # Each start of a killed one binds its data once more; os.path.ismount does not see that.
-        while subprocess.run(["umount", str(folder / "data")], capture_output=True, check=False).returncode == 0:
-            pass
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def core_in(client: docker.DockerClient, image: str, folder: Path) -> Running:

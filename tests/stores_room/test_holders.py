@@ -70,6 +70,39 @@ def test_a_writer_on_a_replaced_store(tmp_path: Path) -> None:
         assert "deleted main" in store(path).reason
 
 
+@pytest.mark.skipif(not SEES_ALL, reason="needs a namespace to be in")
+@pytest.mark.parametrize("mount", ["bound", "taken away"])
+def test_a_deleted_file_of_a_container_is_the_store_it_was(tmp_path: Path, mount: str) -> None:
+    """The Memory Core of another project has a graph of the same name, on the same disk: that is another file."""
+    folders = [tmp_path / name for name in ("graph one", "two")]
+    for folder in folders:
+        folder.mkdir()
+        plant(folder / "a.sqlite", archives=1)
+    inside = tmp_path / "app"
+    inside.mkdir()
+    script = """
+import subprocess, sys
+folder, inside, mount = sys.argv[1:]
+subprocess.run(["mount", "--bind", folder, inside], check=True)
+held = open(f"{inside}/a.sqlite", "rb")
+if mount == "taken away":
+    subprocess.run(["umount", "--lazy", inside], check=True)
+print("open", flush=True)
+sys.stdin.read()
+"""
+    command = ["unshare", "--mount", sys.executable, "-c", script, str(folders[0]), str(inside), mount]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as container:
+        assert container.stdout is not None
+        if container.stdout.readline() != "open\n":
+            pytest.skip("no namespaces here")
+        (folders[0] / "a.sqlite").unlink()
+        plant(folders[0] / "a.sqlite", archives=2)
+        first, second = (_holders(folder / "a.sqlite") for folder in folders)
+        assert {holder.pid for holder in first.deleted} == {container.pid}
+        assert bool(second.deleted) is (mount == "taken away"), second  # where it was is not known any more
+        container.communicate()
+
+
 @pytest.mark.skipif(not SEES_ALL, reason="does not see all processes")
 def test_nobody_is_known_only_after_looking_everywhere(public: Path) -> None:
     path = plant(public / "a.sqlite")
