@@ -81,7 +81,7 @@ def code_lines(file: Path) -> int:
 
 def test_the_package_does_not_grow_unnoticed():
     """The aim was 7,000 lines of code for the whole house and it is not met: a rise says in its commit what it bought."""
-    assert sum(map(code_lines, FILES)) < 19_400
+    assert sum(map(code_lines, FILES)) < 19_450
 
 
 def test_library_modules_hold_no_mutable_state():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from .folding import Folder
-from .loads import Texts
+from .loads import Places, Texts
 from .source import Chain, Source
 
 _WHOLES = frozenset({
@@ -21,11 +21,16 @@ def pieces_of(paths: Iterable[str]) -> Texts:
     return Texts(piece for path in paths for piece in (*path.split("/"), f".{path.rpartition('.')[2]}"))
 
 
-def joined_places(source: Source, pieces: Texts, paths: Texts) -> Iterator[tuple[int, str]]:
+def joined_places(source: Source, pieces: Texts, paths: Texts, places: Places) -> Iterator[tuple[int, str]]:
     """(line, path) of the smallest expressions that give a text with one of the paths in it, whatever else is in it."""
     folder = Folder(source)
-    for match in pieces.finditer(source.code):
+    for match in pieces.finditer(source.code, places):
+        node = source.at(*match.span())
+        if node is None or node.type not in _WHOLES:
+            continue
         chain = source.chain(*match.span())
+        if node.type == "string_fragment" and chain[-2].named_child_count == 1 and chain[-3].type not in _WHOLES:
+            continue  # a literal, and put together with nothing
         for end in range(len(chain), max(len(chain) - _HIGH, 1), -1):
             if chain[end - 1].type not in _WHOLES:
                 break

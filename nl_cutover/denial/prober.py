@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .flow import Flow
 from .folding import UNDECIDED, Values, called
-from .loads import Load, Texts
+from .loads import Load, Places, Texts, Words
 from .rules import Loaders
 from .source import FUNCTION_LITERALS, NAMES, Binding, Chain, Source, field
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PLAIN = re.compile(rb"""import(?!\s+(?:type|defer|source)\b)[\s{][\w$*{},\s]*?[\s}]from\s*(['"])([^'"\\\n:#]+)\1""")
 _CALLS = re.compile(r"(?:require|import|eval|Function|getBuiltinModule|dlopen|_load)\s*\(")
+_OPTIONS_NAME, _ESCAPE = b"NODE_OPTIONS", b"\\u"
 _OPTIONS = re.compile(rb"\.env(?:\.|\[.)NODE_OPTIONS\b(?=[^=\n]*=(?!=))")
 _OWN_ARGUMENTS = frozenset({
     "function_declaration", "function_expression", "generator_function", "generator_function_declaration",
@@ -31,9 +32,9 @@ class Probe(NamedTuple):
     error_line: int | None
 
 
-def probe(source: Source, searches: Searches, depth: int = 0) -> Probe:
-    """All loads of a file."""
-    prober = _Prober(source, searches)
+def probe(source: Source, searches: Searches, places: Places | None = None, depth: int = 0) -> Probe:
+    """All loads of a file. `places` are those of the searches' words in it, if they are known."""
+    prober = _Prober(source, searches, searches.words.places(source.code) if places is None else places)
     prober.statements()
     prober.values()
     prober.named(searches.packages)
@@ -41,7 +42,7 @@ def probe(source: Source, searches: Searches, depth: int = 0) -> Probe:
     found = list(dict.fromkeys(prober.loads))
     for nested in prober.code:
         if depth < _NESTED:
-            inner = probe(nested.source, searches, depth + 1)
+            inner = probe(nested.source, searches, depth=depth + 1)
             found += [
                 load._replace(line=nested.line, last_line=nested.last_line, form=nested.form) for load in inner.loads
             ]
@@ -53,9 +54,10 @@ def probe(source: Source, searches: Searches, depth: int = 0) -> Probe:
 
 
 class Searches:
-    """What is searched for in every file, made once: where values may begin, and the quoted names of packages."""
+    """What is searched for in every file, made once: where values may begin, the quoted names of packages, and `more`
+    that is looked for by others."""
 
-    def __init__(self, loaders: Loaders, packages: Texts) -> None:
+    def __init__(self, loaders: Loaders, packages: Texts, *more: Texts) -> None:
         self.loaders, self.packages = loaders, packages
         leads = "|".join(map(re.escape, loaders.leads))
         after = {
@@ -64,13 +66,14 @@ class Searches:
             "constructor": "",
             "arguments": r"\s*\[",
         }
-        # `process.env` and its like are passed over: they lead nowhere. One plain search for each word is many times
-        # faster than one expression for all.
+        # `process.env` and its like are passed over: they lead nowhere.
         free = rf"(?!\s*\.\s*(?!(?:{leads})\b)[A-Za-z])"
         words = dict.fromkeys((*loaders.globals, *after))
         self.roots = tuple(
             (w.encode(), re.compile(rf"{re.escape(w)}(?![\w$]){after.get(w, free)}".encode())) for w in words
         )
+        pieces = (piece for texts in (packages, *more) for piece in texts.pieces)
+        self.words = Words((*(word for word, _ in self.roots), _OPTIONS_NAME, _ESCAPE, *pieces))
 
 
 def _begins_word(code: bytes, at: int) -> bool:
@@ -79,31 +82,31 @@ def _begins_word(code: bytes, at: int) -> bool:
 
 
 class _Prober(Flow):
-    def __init__(self, source: Source, searches: Searches) -> None:
+    def __init__(self, source: Source, searches: Searches, places: Places) -> None:
         super().__init__(source, searches.loaders)
-        self.roots = searches.roots
+        self.roots, self.places = searches.roots, places
 
     def statements(self) -> None:
         """Begin: imports, exports, and every free name that is a value."""
         code = self.source.code
         for word, pattern in self.roots:
-            if word not in code:
-                continue
-            for match in pattern.finditer(code):
-                start, end = match.start(), match.start() + len(word)
-                if not _begins_word(code, start):
+            for start in self.places.get(word, ()):
+                end = start + len(word)
+                if not pattern.match(code, start) or not _begins_word(code, start):
                     continue
-                if self._plain_import(start):
+                if word == b"import" and self._plain_import(start):
                     continue
                 node = self.source.at(start, end)
                 if node is None or node.end_byte - node.start_byte != len(word):
                     continue  # within a comment, a string or a regular expression
+                if node.type == "property_identifier" and word != b"constructor":
+                    continue
                 chain = self.source.chain(start, end)
                 if word == b"constructor":
                     self._constructor(chain)
                 else:
                     self._word(word.decode(), chain[:-1] if chain[-1].type == chain[-2].type else chain)
-        for name, chain in self.source.escaped_names():
+        for name, chain in self.source.escaped_names(self.places.get(_ESCAPE, ())):
             if name in self.loaders.globals:
                 self._word(name, chain)
 
@@ -227,7 +230,7 @@ class _Prober(Flow):
 
     def environment(self) -> None:
         """`process.env.NODE_OPTIONS = …`: what every process that comes after it preloads."""
-        for match in _OPTIONS.finditer(self.source.code):
+        for match in _OPTIONS.finditer(self.source.code) if _OPTIONS_NAME in self.places else ():
             chain = self.source.chain(*match.span())
             for at in range(len(chain) - 1):
                 if chain[at].type.endswith("assignment_expression"):
@@ -235,7 +238,7 @@ class _Prober(Flow):
 
     def named(self, packages: Texts) -> None:
         """A forbidden package named in a call of something that came from elsewhere: `load('better-sqlite3')`."""
-        for match in packages.finditer(self.source.code):
+        for match in packages.finditer(self.source.code, self.places):
             chain = self.source.chain(*match.span())
             if chain[-1].type not in ("string", "template_string") or len(chain) < 3 or chain[-2].type != "arguments":
                 continue
@@ -295,9 +298,9 @@ def _only_types(clause: Node) -> bool:
     )
 
 
-def string_places(source: Source, texts: Texts) -> Iterator[tuple[int, str]]:
+def string_places(source: Source, texts: Texts, places: Places) -> Iterator[tuple[int, str]]:
     """(line, text) of each string that holds one of the texts; comments do not count."""
-    for match in texts.finditer(source.code):
+    for match in texts.finditer(source.code, places):
         node = source.at(*match.span())
         if node is not None and node.type in ("string_fragment", "string", "template_string"):
             yield source.line(match.start()), match[0].decode("utf-8", "replace")

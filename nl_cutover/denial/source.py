@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +29,6 @@ _CHANGES = frozenset({b"push", b"unshift", b"splice", b"fill", b"reverse", b"sor
 _DOT = re.compile(rb"\s*\.")
 _ATTRIBUTES = re.compile(rb"""((?:"[^"\n]*"|'[^'\n]*')\s*)((?:with|assert)\s*\{[^{}]*\})""")
 _ALIASES = re.compile(rb"""((?:\bas\s*|[{,]\s*)(?:"[^"\n]*"|'[^'\n]*'))(?=\s*(?:[,}]|as\b))""")
-_ESCAPED = re.compile(rb"[\w$]*(?:\\u(?:[0-9A-Fa-f]{4}|\{[0-9A-Fa-f]+\})[\w$]*)+")
 
 
 class Binding(NamedTuple):
@@ -93,6 +92,7 @@ class Source:
         self.root = tree.root_node
         self._bindings: dict[str, Scopes] = {}
         self._counted = (0, 1)
+        self._split: list[bytes] | None = None
 
     @property
     def error_line(self) -> int | None:
@@ -121,19 +121,19 @@ class Source:
         return self.code[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def lines(self, first: int, last: int) -> bytes:
-        return b"\n".join(self.code.split(b"\n")[first - 1 : last])
+        if self._split is None:
+            self._split = self.code.split(b"\n")
+        return b"\n".join(self._split[first - 1 : last])
 
     def at(self, start: int, end: int) -> Node | None:
         return self.root.descendant_for_byte_range(start, end)
 
     def chain(self, start: int, end: int) -> Chain:
         """The nodes from the root to the smallest one that spans these bytes."""
-        cursor = self.root.walk()
-        found = [self.root]
-        while cursor.goto_first_child_for_byte(start) is not None:
-            node = cursor.node
-            if node is None or node.start_byte > start or node.end_byte < end:
-                break
+        node, last = self.root, self.at(start, end)
+        found = [node]
+        while last is not None and node != last and (child := node.child_with_descendant(last)) is not None:
+            node = child
             found.append(node)
         return tuple(found)
 
@@ -152,14 +152,14 @@ class Source:
             if node is not None and node.type in NAMES and node.end_byte - node.start_byte == len(word):
                 yield self.chain(at, stop)
 
-    def escaped_names(self) -> Iterator[tuple[str, Chain]]:
-        """Identifiers that are spelled with unicode escapes, and what they spell."""
-        if b"\\u" not in self.code:
-            return
-        for match in _ESCAPED.finditer(self.code):
-            chain = self.chain(*match.span())
-            if chain[-1].type in NAMES and chain[-1].start_byte == match.start():
-                yield unescape(match[0].decode("utf-8", "replace")), chain
+    def escaped_names(self, places: Sequence[int]) -> Iterator[tuple[str, Chain]]:
+        """Identifiers that are spelled with unicode escapes, and what they spell; `places` are those of `\\u`."""
+        end = 0
+        for start in places:
+            node = self.at(start, start + 2) if start >= end else None
+            if node is not None and node.type in NAMES:
+                end = node.end_byte
+                yield unescape(self.text(node)), self.chain(node.start_byte, end)
 
     def _scopes(self, name: str) -> Scopes:
         """The declarations of a name in this file, the first of each scope."""

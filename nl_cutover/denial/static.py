@@ -6,6 +6,7 @@ import gc
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -96,6 +97,7 @@ def control_failure(rules: Rules) -> str:
     return ""
 
 
+@cache
 def _expectations() -> Expectations:
     return read_toml(resource(*FIXTURES, "expected.toml"), Expectations)
 
@@ -114,9 +116,9 @@ class _Tree:
         self._judge = Judge(rules.rules, self.packages)
         names = (name for rule in rules.rules for name in (*rule.packages, *rule.builtins))
         self._quoted = quoted = Texts(names, r"""(["'`])(?:%s)(?:/[^"'`\n]*)?\1""")
-        self._searches = Searches(rules.loaders, quoted)
         self._paths = Texts(path for rule in rules.rules for path in rule.paths)
         self._pieces = pieces_of(path for rule in rules.rules for path in rule.paths)
+        self._searches = Searches(rules.loaders, quoted, self._paths, self._pieces)
         enabled = gc.isenabled()
         gc.disable()  # syntax trees are many objects and no cycles
         try:
@@ -132,7 +134,7 @@ class _Tree:
 
     def _read(self, path: str, file: str, grammar: str) -> None:
         try:
-            with open(file, "rb") as opened:
+            with open(file, "rb", buffering=0) as opened:
                 code = opened.read()
         except OSError as error:
             reason = f"cannot be read: {error.strerror}"
@@ -163,17 +165,20 @@ class _Tree:
     def _linked(self, path: str) -> Iterator[Judged]:
         """A script that is a link into a package: the runtime loads what it leads to, from where that is."""
         _, package, within = self.population.links.get(path, "").rpartition("/node_modules/")
+        if not package:
+            return
         for item in self._judge.judge(path, Load(1, 1, "link", "module", (package + within,), True, True)):
-            if isinstance(item, Judged) and package:
+            if isinstance(item, Judged):
                 yield item
 
     def _findings(self, source: Source) -> Iterator[Judged | Edge]:
-        result = probe(source, self._searches)
+        places = self._searches.words.places(source.code)
+        result = probe(source, self._searches, places)
         for load in result.loads:
             yield from self._judge.judge(source.path, load)
-        for line, text in string_places(source, self._paths):
+        for line, text in string_places(source, self._paths, places):
             yield Judged(line, line, "path literal", text, "literal")
-        for line, text in joined_places(source, self._pieces, self._paths):
+        for line, text in joined_places(source, self._pieces, self._paths, places):
             yield Judged(line, line, "path literal", text, "folded")
         if result.error_line is not None:
             yield Judged(result.error_line, result.error_line, "file", "", "unparsable")

@@ -17,10 +17,14 @@ BUILT = frozenset({"calls", "flow", "judge", "loads", "packages", "paths", "prob
 # Branches whose loss changes no result, by the text of their line, and why.
 SPARED = {
     "if TYPE_CHECKING:": "for the type checker",
-    "if word not in code:": "speed: nothing is found there either way",
-    "if not _begins_word(code, start):": "speed: the node that is found is longer than the word",
+    "if not pattern.match(code, start) or not _begins_word(code, start):": "speed: what is found is passed over later",
     "if node is None or node.end_byte - node.start_byte != len(word):": "speed: what is not a name is passed over later",
-    "if self._plain_import(start):": "speed: the long way finds the same",
+    'if word == b"import" and self._plain_import(start):': "speed: the long way finds the same",
+    'if node.type == "property_identifier" and word != b"constructor":': "speed: what is not a name is passed over later",
+    "if node is None or node.type not in _WHOLES:": "speed: what is above has no text",
+    'if node.type == "string_fragment" and chain[-2].named_child_count == 1 and chain[-3].type not in _WHOLES:': (
+        "speed: the long way finds the same"
+    ),
     'if known is None and text.startswith(("./", "../")):': "speed: the long way finds the same",
     "if target in self.packages.files:": "speed: the long way finds the same",
     "if chain[end - 1].type not in _WHOLES:": "speed: what is above has no text",

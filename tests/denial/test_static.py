@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nl_cutover.denial.loads import Texts
+from nl_cutover.denial.loads import Texts, Words
 from nl_cutover.denial.prober import Searches, probe
 from nl_cutover.denial.rules import covers
 from nl_cutover.denial.source import Source
@@ -543,3 +543,14 @@ def test_what_node_runs_as_a_script_is_read_whatever_its_name(look):
     report = look(files, surface=("a.cjs", "b.mjs")).report
     assert {f.path for f in report.findings} == {"a.cjs", "tool", "driver.txt", "run"}
     assert report.population.found == report.population.parsed == 5
+
+
+@given(
+    st.lists(st.text("ab\\.", min_size=1, max_size=4), min_size=1, max_size=6, unique=True),
+    st.text("ab\\.", max_size=40),
+)
+def test_words_are_found_wherever_they_begin(words, code):
+    """One pass finds what a search for each word finds, overlaps and repetitions included."""
+    found = Words(word.encode() for word in words).places(code.encode())
+    wanted = {word: [at for at in range(len(code)) if code.startswith(word, at)] for word in words}
+    assert found == {word.encode(): places for word, places in wanted.items() if places}
