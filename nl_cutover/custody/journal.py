@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,22 +22,27 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class _Item:
+    """Changes that wait for a commit. `outcome`: True once they are durable, the error if they are not, None before."""
+
+    __slots__ = ("changes", "outcome")
+
     def __init__(self, changes: Sequence[Change]) -> None:
         self.changes = changes
-        self.done = threading.Event()
-        self.error: CustodyError | None = None
+        self.outcome: bool | CustodyError | None = None
 
 
 class Journal:
-    """The one connection of a ledger. Reads are short and exhausted; writes go through the committing thread."""
+    """The one connection of a ledger. Reads are short and exhausted.
+
+    Changes that are handed over while a commit is under way become durable together in the next one, made by whoever
+    comes first: no thread is waited for that has nothing else to do.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._waiting: deque[_Item] = deque()
         self._failed: CustodyError | None = None
-        self._thread = threading.Thread(target=self._work, name="nl-cutover-journal", daemon=True)
-        self._thread.start()
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -49,14 +54,17 @@ class Journal:
     def commit(self, *changes: Change) -> None:
         """Make the changes durable together. Raises CustodyError; after that nothing more may be sent."""
         item = _Item(changes)
-        self._queue.put(item)
-        item.done.wait()
-        if item.error is not None:
-            raise item.error
+        self._waiting.append(item)
+        with self._lock:
+            if item.outcome is None:
+                self._commit()
+        if item.outcome is not True:
+            raise item.outcome or CustodyError("the ledger lost a change: its commit was interrupted")
 
     def fold(self) -> bool:
         """Fold the log into the file; whether all of it is there now, durably."""
         with self._lock:
+            self._commit()
             try:
                 busy, *_ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             except sqlite3.Error:
@@ -64,42 +72,28 @@ class Journal:
         return not busy
 
     def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
-        with self._lock:  # a worker that nobody waits for any more may still be reading
+        with self._lock:  # a worker that nobody waits for any more may still be reading, or have an answer in hand
+            self._commit()
             self._connection.close()
 
-    def _work(self) -> None:
-        stop = False
-        while not stop:
-            group = [self._queue.get()]
-            while True:
-                try:
-                    group.append(self._queue.get_nowait())
-                except queue.Empty:
-                    break
-            stop = None in group
-            items = [item for item in group if item is not None]
-            if items:
-                self._commit(items)
-
-    def _commit(self, items: list[_Item]) -> None:
+    def _commit(self) -> None:
+        """Commit all that waits, and tell each item. Ctrl-C is passed on; the ledger is then as it was."""
+        items = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not items:
+            return
+        outcome: bool | CustodyError
         try:
             if self._failed is not None:
                 raise self._failed
-            with self._lock:
-                self._apply(items)
-        except BaseException as error:
+            self._apply(items)
+            outcome = True
+        except Exception as error:
             # Whatever it was: a worker must never take a change for durable that is not.
-            failed = (
+            outcome = self._failed = (
                 error if isinstance(error, CustodyError) else CustodyError(f"the ledger failed: {type(error).__name__}")
             )
-            self._failed = failed
-            for item in items:
-                item.error = failed
-        finally:
-            for item in items:
-                item.done.set()
+        for item in items:
+            item.outcome = outcome
 
     def _apply(self, items: list[_Item]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""One MCP session over one httpx client, for one thread. It initiates; it never listens and declares no capability."""
+"""One MCP session over one httpx transport, for one thread. It initiates; it never listens and declares no capability."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Any
 
 import httpcore
@@ -59,21 +60,25 @@ class Session:
         self._open = False
         # At random, so that an answer which belongs to another session does not pass for ours.
         self._last_id = secrets.randbelow(2**40)
-        self._client = httpx.Client(
-            headers={
-                "Authorization": f"Bearer {endpoint.token.reveal()}",
-                "Accept": "application/json, text/event-stream",
-                "Content-Type": "application/json",
-                "User-Agent": f"nl-cutover/{__version__}",
-            },
-            timeout=endpoint.call_timeout,
-            transport=transport,
+        self._base = [
+            (b"Authorization", f"Bearer {endpoint.token.reveal()}".encode()),
+            (b"Accept", b"application/json, text/event-stream"),
+            (b"Content-Type", b"application/json"),
+            (b"User-Agent", f"nl-cutover/{__version__}".encode()),
+        ]
+        # No client above it: that keeps cookies and follows what it is told to, and takes a third of a call's time.
+        self._transport = transport or httpx.HTTPTransport(
             proxy=endpoint.proxy,
             trust_env=False,
             # A connection a call: no idle socket to race with, and no second copy of an answer to take for the next one.
             limits=httpx.Limits(max_connections=2, max_keepalive_connections=0),
             verify=endpoint.url.startswith("https:"),
         )
+
+    @cached_property
+    def _url(self) -> httpx.URL:
+        """Raises httpx.InvalidURL, which is one of the ways in which a call is not sent."""
+        return httpx.URL(self.endpoint.url)
 
     def __enter__(self) -> Session:
         return self
@@ -129,11 +134,11 @@ class Session:
             for session_id in self._given_up:
                 headers = {"Mcp-Session-Id": session_id, "MCP-Protocol-Version": self.protocol_version}
                 left = max(deadline - self._monotonic(), 0.001)
-                self._client.delete(self.endpoint.url, headers=headers, timeout=left, extensions=self._within(left))
+                self._ask("DELETE", self._url, b"", headers, left).close()
         except httpx.HTTPError:
             pass  # a server that does not take one takes no other either
         self._given_up.clear()
-        self._client.close()
+        self._transport.close()
 
     def _with_session(self, body: Callable[[int], bytes], *, reading: bool) -> Delivered | Failure:
         rebuilt = False
@@ -225,24 +230,36 @@ class Session:
         return msgspec.structs.replace(answer, reason=answer.reason.replace(token, "[redacted]"))
 
     def _post(self, body: bytes, request_id: int | None, limit: float) -> Delivered | Failure:
-        url = httpx.URL(self.endpoint.url)
-        within = self._within(limit)
-        connect = min(limit, self.endpoint.connect_timeout)
-        timeout = httpx.Timeout(limit, connect=connect, pool=connect)
+        deadline = self._monotonic() + limit
         try:
+            url = self._url
             for _ in range(3):
-                with self._client.stream(
-                    "POST", url, content=body, headers=self._headers(), timeout=timeout, extensions=within
-                ) as response:
+                response = self._ask("POST", url, body, self._headers(), max(deadline - self._monotonic(), 0.001))
+                try:
                     if response.status_code in (307, 308):
                         target = url.join(response.headers.get("location", ""))
                         if (target.scheme, target.host, target.port) == (url.scheme, url.host, url.port):
                             url = target
                             continue
                     return self._read(response, request_id)
+                finally:
+                    response.close()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return delivery.of_exception(error)
         return NotSent("redirect", "the ingress redirects in a circle")
+
+    def _ask(
+        self, method: str, url: httpx.URL, body: bytes, headers: Mapping[str, str], limit: float
+    ) -> httpx.Response:
+        """The head of the answer to one HTTP request, which is to be complete in `limit` seconds. To be closed."""
+        connect = min(limit, self.endpoint.connect_timeout)
+        timeout = {"connect": connect, "read": limit, "write": limit, "pool": connect}
+        raw = ((name.encode(), value.encode()) for name, value in headers.items())
+        extensions = {**self._within(limit), "timeout": timeout}
+        request = httpx.Request(method, url, headers=[*self._base, *raw], content=body, extensions=extensions)
+        response = self._transport.handle_request(request)
+        response.request = request
+        return response
 
     def _read(self, response: httpx.Response, request_id: int | None) -> Delivered | Failure:
         if response.status_code == 200 and (session_id := response.headers.get("mcp-session-id")):
@@ -291,13 +308,7 @@ class Session:
         request_id = js.canonical(message["id"])
         body = f'{{"jsonrpc":"2.0","id":{request_id},"error":{{"code":-32601,"message":{js.encode_string(_REFUSAL)}}}}}'
         try:
-            self._client.post(
-                self.endpoint.url,
-                content=body.encode(),
-                headers=self._headers(),
-                timeout=_ASIDE,
-                extensions=self._within(_ASIDE),
-            )
+            self._ask("POST", self._url, body.encode(), self._headers(), _ASIDE).close()
         except httpx.HTTPError:
             pass
 

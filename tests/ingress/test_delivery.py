@@ -273,3 +273,19 @@ def test_both_forms_of_retry_after(value, seconds):
 @pytest.mark.parametrize("value", [None, "soon", "-3", "1.5"])
 def test_an_unusable_retry_after_says_nothing(value):
     assert retry_after(value, datetime(2026, 11, 30, 14, tzinfo=UTC)) is None
+
+
+def test_a_url_that_is_none_is_an_answer_and_a_cookie_goes_nowhere():
+    seen = []
+
+    def answer(request, body):
+        seen.append(request.headers)
+        response = sse(event(message(body["id"], tool_result(SAVED))))
+        response.headers["set-cookie"] = "who=me; Path=/"
+        return response
+
+    session = Session(endpoint(), transport=Scripted(answer))
+    assert all(isinstance(Operations(session).save(b"{}"), Delivered) for _ in range(2))
+    assert not any("cookie" in headers for headers in seen)
+    session.endpoint.url = "http://localhost/\x01mcp"
+    assert isinstance(Operations(Session(session.endpoint)).save(b"{}"), NotSent)
