@@ -134,7 +134,7 @@ class Session:
             for session_id in self._given_up:
                 headers = {"Mcp-Session-Id": session_id, "MCP-Protocol-Version": self.protocol_version}
                 left = max(deadline - self._monotonic(), 0.001)
-                self._ask("DELETE", self._url, b"", headers, left).close()
+                self._aside("DELETE", b"", headers, left)
         except httpx.HTTPError:
             pass  # a server that does not take one takes no other either
         self._given_up.clear()
@@ -261,6 +261,15 @@ class Session:
         response.request = request
         return response
 
+    def _aside(self, method: str, body: bytes, headers: Mapping[str, str], limit: float) -> None:
+        """A request whose answer tells nothing. It is read all the same: a server may not take a reset connection well."""
+        response = self._ask(method, self._url, body, headers, limit)
+        try:
+            for _ in _bounded(response.iter_bytes(), 8192):
+                pass
+        finally:
+            response.close()
+
     def _read(self, response: httpx.Response, request_id: int | None) -> Delivered | Failure:
         if response.status_code == 200 and (session_id := response.headers.get("mcp-session-id")):
             self._session_id = session_id
@@ -308,7 +317,7 @@ class Session:
         request_id = js.canonical(message["id"])
         body = f'{{"jsonrpc":"2.0","id":{request_id},"error":{{"code":-32601,"message":{js.encode_string(_REFUSAL)}}}}}'
         try:
-            self._ask("POST", self._url, body.encode(), self._headers(), _ASIDE).close()
+            self._aside("POST", body.encode(), self._headers(), _ASIDE)
         except httpx.HTTPError:
             pass
 

@@ -109,16 +109,21 @@ def fleet(container, start_host, ansible_playbook, key, tmp_path):
 
         def play(self, *words: str) -> tuple[int, str]:
             with open(tmp_path / "played", "w+") as said:
-                done = subprocess.run(
-                    [ansible_playbook, "cutover.yml", *words],
-                    cwd=folder,
-                    env=environ,
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    timeout=250,
-                    check=False,
-                )
+                try:
+                    done = subprocess.run(
+                        [ansible_playbook, "cutover.yml", *words],
+                        cwd=folder,
+                        env=environ,
+                        stdin=subprocess.DEVNULL,
+                        stdout=said,
+                        stderr=subprocess.STDOUT,
+                        timeout=250,
+                        check=False,
+                    )
+                except subprocess.TimeoutExpired as stuck:
+                    said.seek(0)
+                    doing = "\n".join(f"{name}: {host.container.top()['Processes']}" for name, host in hosts.items())
+                    raise AssertionError(f"{said.read()}\nit hangs; on the hosts run:\n{doing}") from stuck
                 said.seek(0)
                 out = said.read()
             print(f"$ ansible-playbook cutover.yml {' '.join(words)}\n{out}")
