@@ -75,10 +75,11 @@ class Mount(msgspec.Struct, frozen=True):
     def place(self, path: str) -> str | None:
         """Where in its file system a path under `point` lies; None for any other."""
         below = self.point.rstrip("/") + "/"
-        if path != self.point and not path.startswith(below):
-            return None
-        # A bound folder that was deleted is told as its old name with this behind it.
-        return os.path.join(self.root.removesuffix("//deleted"), path[len(below) :])
+        # What was bound and then deleted is told as its old name with this behind it.
+        root = self.root.removesuffix("//deleted")
+        if path == self.point:
+            return root
+        return os.path.join(root, path[len(below) :]) if path.startswith(below) else None
 
 
 def mounts(mountinfo_text: str) -> Iterator[Mount]:

@@ -85,7 +85,8 @@ class _Targets:
         self.files: dict[Identity, tuple[StoreId, str]] = {}
         self.deleted: dict[str, tuple[StoreId, str]] = {}  # what the kernel calls a file without a name
         self.places: dict[tuple[int, str], tuple[StoreId, str]] = {}  # the same by device and path in its file system
-        self.names: dict[tuple[int, str], tuple[StoreId, str]] = {}  # by device and last component
+        self.names: dict[tuple[int, str], list[tuple[StoreId, str]]] = {}  # by device and last component
+        self.placed: set[StoreId] = set()
         own_mounts = _text("/proc/self/mountinfo")
         for store in stores:
             key, device = store.identity.id, store.identity.device
@@ -96,7 +97,8 @@ class _Targets:
                 self.deleted[f"{path}{_DELETED}"] = (key, suffix or "main")
                 if mount and (place := mount.place(path)):
                     self.places[device, place] = (key, suffix or "main")
-                self.names[device, os.path.basename(path)] = (key, suffix or "main")
+                    self.placed.add(key)
+                self.names.setdefault((device, os.path.basename(path)), []).append((key, suffix or "main"))
                 try:
                     self.files.setdefault(identity_of(os.lstat(path)), (key, suffix))
                 except OSError:
@@ -141,25 +143,29 @@ def _match(targets: _Targets, process: str, number: str, own_namespace: str) -> 
     if facts.st_dev not in targets.devices:
         return
     where = targets.files.get(identity_of(facts))
+    found = [] if where is None else [where]
     deleted = where is None and facts.st_nlink == 0
     if deleted:
         name = _link(link)
-        where = targets.deleted.get(name)
-        if where is None and _link(f"{process}/ns/mnt") != own_namespace:
-            where = _elsewhere(targets, process, number, facts.st_dev, name.removesuffix(_DELETED))
-    if where is not None:
-        access = _access(process, number)
-        targets.add(where, int(os.path.basename(process)), _command(process), access, deleted)
+        if (where := targets.deleted.get(name)) is not None:
+            found = [where]
+        elif _link(f"{process}/ns/mnt") != own_namespace:
+            found = _elsewhere(targets, process, number, facts.st_dev, name.removesuffix(_DELETED))
+    for one in found:
+        targets.add(one, int(os.path.basename(process)), _command(process), _access(process, number), deleted)
 
 
-def _elsewhere(targets: _Targets, process: str, number: str, device: int, name: str) -> tuple[StoreId, str] | None:
-    """Which target a deleted file was that a container calls `name`: it spells the folder in its own way."""
+def _elsewhere(targets: _Targets, process: str, number: str, device: int, name: str) -> list[tuple[StoreId, str]]:
+    """Which targets a deleted file may have been that a container calls `name`: it spells the folder in its own way."""
+    named = targets.names.get((device, os.path.basename(name)), [])
     mount_id = _fact(process, number, "mnt_id")
-    for mount in mounts(_text(f"{process}/mountinfo")):
+    # A process with a root of its own within its mounts is told them from there, and its files from above.
+    for mount in mounts(_text(f"{process}/mountinfo")) if _link(f"{process}/root") == "/" else ():
         if mount.id == mount_id and (place := mount.place(name)):
-            return targets.places.get((device, place))
+            known = targets.places.get((device, place))
+            return [known] if known else [one for one in named if one[0] not in targets.placed]
     # Its mount is not told: whatever had the name of a target may have been that target.
-    return targets.names.get((device, os.path.basename(name)))
+    return named
 
 
 def _access(process: str, number: str) -> str:

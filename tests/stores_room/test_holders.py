@@ -71,8 +71,10 @@ def test_a_writer_on_a_replaced_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SEES_ALL, reason="needs a namespace to be in")
-@pytest.mark.parametrize("mount", ["bound", "taken away"])
-def test_a_deleted_file_of_a_container_is_the_store_it_was(tmp_path: Path, mount: str) -> None:
+@pytest.mark.parametrize("mount", ["bound", "taken away", "under another root", "one file"])
+def test_a_deleted_file_of_a_container_is_the_store_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str
+) -> None:
     """The Memory Core of another project has a graph of the same name, on the same disk: that is another file."""
     folders = [tmp_path / name for name in ("graph one", "two")]
     for folder in folders:
@@ -83,10 +85,18 @@ def test_a_deleted_file_of_a_container_is_the_store_it_was(tmp_path: Path, mount
     script = """
 import subprocess, sys
 folder, inside, mount = sys.argv[1:]
-subprocess.run(["mount", "--bind", folder, inside], check=True)
-held = open(f"{inside}/a.sqlite", "rb")
+if mount == "one file":
+    open(f"{inside}/b.sqlite", "xb").close()
+    subprocess.run(["mount", "--bind", f"{folder}/a.sqlite", f"{inside}/b.sqlite"], check=True)
+    held = open(f"{inside}/b.sqlite", "rb")
+else:
+    subprocess.run(["mount", "--bind", folder, inside], check=True)
+    held = open(f"{inside}/a.sqlite", "rb")
 if mount == "taken away":
     subprocess.run(["umount", "--lazy", inside], check=True)
+if mount == "under another root":
+    import os
+    os.chroot(os.path.dirname(inside))
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -97,9 +107,17 @@ sys.stdin.read()
             pytest.skip("no namespaces here")
         (folders[0] / "a.sqlite").unlink()
         plant(folders[0] / "a.sqlite", archives=2)
-        first, second = (_holders(folder / "a.sqlite") for folder in folders)
+        located = [found for folder in folders if isinstance(found := resolve(folder / "a.sqlite"), Located)]
+        first, second = (holders_of(located)[one.identity.id] for one in located)
         assert {holder.pid for holder in first.deleted} == {container.pid}
-        assert bool(second.deleted) is (mount == "taken away"), second  # where it was is not known any more
+        assert bool(second.deleted) is (mount in ("taken away", "under another root")), (
+            second
+        )  # where it was is not known
+        if mount == "one file":
+            container.communicate()
+            return
+        monkeypatch.setattr("nl_cutover.stores.holders.mount_for", lambda *_: None)
+        assert all(found.deleted for found in holders_of(located).values()), "nor where the stores are"
         container.communicate()
 
 
