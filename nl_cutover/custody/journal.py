@@ -77,7 +77,7 @@ class Journal:
             self._connection.close()
 
     def _commit(self) -> None:
-        """Commit all that waits, and tell each item. Ctrl-C is passed on; the ledger is then as it was."""
+        """Commit all that waits, and tell each item. Ctrl-C is passed on, and nobody is told that it is done."""
         items = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if not items:
             return

@@ -66,7 +66,7 @@ class Session:
             (b"Content-Type", b"application/json"),
             (b"User-Agent", f"nl-cutover/{__version__}".encode()),
         ]
-        # No client above it: that keeps cookies and follows what it is told to, and takes a third of a call's time.
+        # No client above it: that keeps cookies and follows what it is told to, and each call pays for it.
         self._transport = transport or httpx.HTTPTransport(
             proxy=endpoint.proxy,
             trust_env=False,

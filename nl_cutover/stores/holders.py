@@ -86,7 +86,6 @@ class _Targets:
         self.deleted: dict[str, tuple[StoreId, str]] = {}  # what the kernel calls a file without a name
         self.places: dict[tuple[int, str], tuple[StoreId, str]] = {}  # the same by device and path in its file system
         self.names: dict[tuple[int, str], list[tuple[StoreId, str]]] = {}  # by device and last component
-        self.placed: set[StoreId] = set()
         own_mounts = _text("/proc/self/mountinfo")
         for store in stores:
             key, device = store.identity.id, store.identity.device
@@ -97,7 +96,6 @@ class _Targets:
                 self.deleted[f"{path}{_DELETED}"] = (key, suffix or "main")
                 if mount and (place := mount.place(path)):
                     self.places[device, place] = (key, suffix or "main")
-                    self.placed.add(key)
                 self.names.setdefault((device, os.path.basename(path)), []).append((key, suffix or "main"))
                 try:
                     self.files.setdefault(identity_of(os.lstat(path)), (key, suffix))
@@ -163,7 +161,8 @@ def _elsewhere(targets: _Targets, process: str, number: str, device: int, name: 
     for mount in mounts(_text(f"{process}/mountinfo")) if _link(f"{process}/root") == "/" else ():
         if mount.id == mount_id and (place := mount.place(name)):
             known = targets.places.get((device, place))
-            return [known] if known else [one for one in named if one[0] not in targets.placed]
+            placed = {store for store, _ in targets.places.values()}
+            return [known] if known else [one for one in named if one[0] not in placed]
     # Its mount is not told: whatever had the name of a target may have been that target.
     return named
 

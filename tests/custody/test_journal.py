@@ -110,7 +110,7 @@ def test_a_commit_that_fails_is_told_to_all_of_its_group_and_to_all_that_come_la
 
 
 @pytest.mark.parametrize("when", ["BEGIN IMMEDIATE", "INSERT INTO taken VALUES (?)", "COMMIT"])
-def test_ctrl_c_in_a_commit_leaves_the_ledger_as_it_was_and_nobody_believes_it_done(path, connection, when):
+def test_ctrl_c_in_a_commit_leaves_the_ledger_as_it_was_and_others_go_on(path, connection, when):
     journal, told = Journal(connection), []
 
     def interrupt(sql):

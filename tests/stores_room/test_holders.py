@@ -101,24 +101,24 @@ print("open", flush=True)
 sys.stdin.read()
 """
     command = ["unshare", "--mount", sys.executable, "-c", script, str(folders[0]), str(inside), mount]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as container:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as container:
         assert container.stdout is not None
         if container.stdout.readline() != "open\n":
+            _, why = container.communicate()
+            assert why.startswith("unshare:"), why
             pytest.skip("no namespaces here")
         (folders[0] / "a.sqlite").unlink()
         plant(folders[0] / "a.sqlite", archives=2)
         located = [found for folder in folders if isinstance(found := resolve(folder / "a.sqlite"), Located)]
         first, second = (holders_of(located)[one.identity.id] for one in located)
-        assert {holder.pid for holder in first.deleted} == {container.pid}
-        assert bool(second.deleted) is (mount in ("taken away", "under another root")), (
-            second
-        )  # where it was is not known
-        if mount == "one file":
-            container.communicate()
-            return
         monkeypatch.setattr("nl_cutover.stores.holders.mount_for", lambda *_: None)
-        assert all(found.deleted for found in holders_of(located).values()), "nor where the stores are"
+        blind = holders_of(located).values()
         container.communicate()
+    assert {holder.pid for holder in first.deleted} == {container.pid}
+    assert bool(second.deleted) is (mount in ("taken away", "under another root")), "where it was is not known"
+    if mount != "one file":
+        assert all(found.deleted for found in blind), "where the stores are is not known"
 
 
 @pytest.mark.skipif(not SEES_ALL, reason="does not see all processes")
